@@ -9,7 +9,7 @@ from typing import Any, Final
 import helm_python as helm
 import pytest
 
-from sunk_lab.charts import helm_of, render, sunk_values
+from sunk_lab.charts import NODESET, helm_of, render, sunk_values
 from sunk_lab.errors import LabError
 from sunk_lab.kube.images import PAUSE
 from sunk_lab.kube.lab import KubeLab
@@ -25,16 +25,6 @@ CHARTS: Final = Path(__file__).parents[2] / "helm"
 NAME: Final = "sunk-nodeset-controller"
 ACCOUNT: Final = f"system:serviceaccount:sunk:{NAME}"
 BRIDGE: Final = "sunk-nodeset-controller-upgrade"
-NODESET: Final[dict[str, Any]] = {
-    "apiVersion": "sunk.coreweave.com/v1alpha1",
-    "kind": "NodeSet",
-    "metadata": {"name": "cpu", "namespace": "slurm"},
-    "spec": {
-        "cluster": "prod",
-        "replicas": 1,
-        "template": {"spec": {"containers": [{"name": "slurmd", "image": PAUSE}]}},
-    },
-}
 HERS: Final = {
     "apiVersion": "policy/v1",
     "kind": "Eviction",

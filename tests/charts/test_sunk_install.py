@@ -10,10 +10,9 @@ import pytest
 
 from sunk_events.permissions import mirrored
 from sunk_lab import nats_image, service_images
-from sunk_lab.charts import helm_of, sunk_values
+from sunk_lab.charts import NODESET, helm_of, sunk_values
 from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
-from sunk_lab.kube.images import PAUSE
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.processes import wait_for
 from sunk_lab.reserved import reserved_lab
@@ -27,16 +26,6 @@ CHART: Final = Path(__file__).parents[2] / "helm/sunk"
 NAMESPACE: Final = "sunk"
 RESTRICTED: Final = {"pod-security.kubernetes.io/enforce": "restricted"}
 CONTROLLER: Final = "app.kubernetes.io/name=sunk-nodeset-controller"
-NODESET: Final[dict[str, Any]] = {
-    "apiVersion": "sunk.coreweave.com/v1alpha1",
-    "kind": "NodeSet",
-    "metadata": {"name": "cpu", "namespace": "slurm"},
-    "spec": {
-        "cluster": "prod",
-        "replicas": 1,
-        "template": {"spec": {"containers": [{"name": "slurmd", "image": PAUSE}]}},
-    },
-}
 BINDING: Final[dict[str, Any]] = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "RoleBinding",

@@ -1,12 +1,13 @@
 """Charts: what Helm's own engine makes of them, and what that means."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import helm_python as helm
 import yaml
 
 from sunk_lab import nats_image, service_images
+from sunk_lab.kube.images import PAUSE
 from sunk_lab.kube.lab import KubeLab
 
 Objects = dict[tuple[str, str], dict[str, Any]]
@@ -63,6 +64,19 @@ def helm_of(lab: KubeLab, namespace: str) -> helm.Config:
     whole.touch(mode=0o600)
     whole.write_text(lab.kubectl("config", "view", "--flatten", "--raw", "--output=json"))
     return helm.Config(kubeconfig_path=whole, namespace=namespace)
+
+
+NODESET: Final[dict[str, Any]] = {
+    "apiVersion": "sunk.coreweave.com/v1alpha1",
+    "kind": "NodeSet",
+    "metadata": {"name": "cpu", "namespace": "slurm"},
+    "spec": {
+        "cluster": "prod",
+        "replicas": 1,
+        "template": {"spec": {"containers": [{"name": "slurmd", "image": PAUSE}]}},
+    },
+}
+"""One compute node of the Slurm cluster of `sunk_values`, without a slurmd."""
 
 
 def sunk_values(**controller: Any) -> dict[str, Any]:  # noqa: ANN401 - values are free-form.
