@@ -223,7 +223,10 @@ async def measure(stage: Stage, name: str, part: Part, bare_s: float) -> None:
         took.append(time.perf_counter() - began)
         await part.clean_up(stage)
         await stage.start_all()
-    require(holds="RUNNING" in await stage.job_words(stage.job), claim=f"a job runs on after {name}")
+    words = await stage.job_words(stage.job)
+    require(
+        holds="RUNNING" in words, claim=f"a job runs on after {name}: it is {' '.join(words) or 'unknown'}"
+    )
     emit(
         f"failover.{name.replace('-', '_')}",
         len(took),

@@ -9,13 +9,13 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 import httpx
@@ -45,7 +45,9 @@ from sunk_runtime.testing import until
 from sunk_slurm.client import SlurmClient
 from sunk_slurm.tokens import KeyTokens
 
+T = TypeVar("T")
 WITHIN_S: Final = 300.0
+ASK_AGAIN_S: Final = 0.05
 NODES: Final = 3
 LEASES: Final[Mapping[str, str]] = {
     "syncer": "syncer",
@@ -94,21 +96,24 @@ class Stage:
         line = f'sunk_leader{{lease="{LEASES[service]}"}} 1.0'
         return [one for one in self.replicas[service] if line in await one.metrics(self.http)]
 
+    async def asked(self, question: Callable[[SlurmClient], Awaitable[T]]) -> T:
+        """Return what the first slurmrestd that answers says; ask again until one does."""
+        with anyio.fail_after(WITHIN_S):
+            while True:
+                for client in self.clients:
+                    with suppress(SunkError):
+                        return await question(client)
+                await anyio.sleep(ASK_AGAIN_S)
+
     async def drain_reason(self, node: str) -> str | None:
-        """Return why Slurm drains *node*, by whichever slurmrestd answers; None: it does not, or none did."""
-        for client in self.clients:
-            with suppress(SunkError):
-                if (found := await client.node(node)) is not None:
-                    return found.reason if found.state_now.is_drain else None
-        return None
+        """Return why Slurm drains *node*; None: it does not."""
+        found = await self.asked(lambda client: client.node(node))
+        return found.reason if found is not None and found.state_now.is_drain else None
 
     async def job_words(self, job: int) -> tuple[str, ...]:
-        """Return the words of the job's state, by whichever slurmrestd answers."""
-        for client in self.clients:
-            with suppress(SunkError):
-                if (found := await client.job(job)) is not None:
-                    return found.job_state
-        return ()
+        """Return the words of the job's state; none: Slurm has no such job."""
+        found = await self.asked(lambda client: client.job(job))
+        return found.job_state if found is not None else ()
 
     async def stream_leader(self) -> NatsServer:
         """Return the NATS server that leads the stream by which a cordon reaches the syncer."""

@@ -1,8 +1,9 @@
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 """What nats-py's own client does not bear: what others write, and what we give up (ADR 0021)."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlparse
 
 import anyio
@@ -231,3 +232,40 @@ async def test_a_flush_is_answered_after_what_was_subscribed_before_it(server: N
     finally:
         await ours.close()
         await theirs.close()
+
+
+@pytest.mark.parametrize(
+    ("client", "goes_on"),
+    [pytest.param(Client(), False, id="ours"), pytest.param(NatsClient(), True, id="nats-py's")],
+)
+async def test_a_close_ends_a_reconnect_that_is_refused_in_the_same_moment(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch, client: NatsClient, *, goes_on: bool
+) -> None:
+    """In nats-py the refusal takes the cancel's place (`asyncio.wait_for`), and it tries again for ever."""
+    refusals = 0
+    await client.connect(server.url, reconnect_time_wait=0.01, max_reconnect_attempts=-1)
+
+    def reconnect() -> asyncio.Task[None]:
+        return vars(client)["_reconnection_task"]
+
+    async def refuse(**_: Any) -> NoReturn:  # noqa: ANN401 - as asyncio has it
+        nonlocal refusals
+        refusals += 1
+        if refusals == 1:
+            tasks.start_soon(client.close)
+            while not reconnect().cancelling():  # noqa: ASYNC110 - the very moment matters
+                await asyncio.sleep(0)
+        raise ConnectionRefusedError
+
+    async def is_decided() -> bool:
+        return reconnect().done() or refusals > 5
+
+    monkeypatch.setattr(asyncio, "open_connection", refuse)
+    async with anyio.create_task_group() as tasks:
+        server.kill()
+        await until(lambda: refusals > 0)
+        await until(is_decided)
+    went_on = not reconnect().done()
+    reconnect().cancel()
+
+    assert went_on == goes_on

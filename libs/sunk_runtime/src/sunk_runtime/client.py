@@ -2,17 +2,18 @@
 """nats-py's client, which what others send, and what we give up, neither ends nor misleads.
 
 What must stay true: every message is handed over once, to the subscription that it came for, whatever its
-publisher wrote; its reader goes on.
+publisher wrote; its reader goes on, and after `close` nothing does.
 
 Source: nats-py 2.16, whose reader ends over any of these, while it says that it is connected.
 """
 
 import re
-from asyncio import Future  # What nats-py itself puts into its queue of pings.
+from asyncio import CancelledError, Future  # Future: what nats-py itself puts into its queue of pings.
 from typing import Any
 
 import anyio
 from nats.aio import client
+from nats.aio.client import Srv
 from nats.aio.msg import Msg
 from nats.protocol import parser
 
@@ -34,6 +35,7 @@ class Client(client.Client):
     """A client whose reader goes on."""
 
     msg_class = Message
+    _is_over = False
 
     async def request(
         self,
@@ -82,6 +84,20 @@ class Client(client.Client):
             self._transport.writelines(self._pending[:])
             self._pending, self._pending_data_size = [], 0
         await super()._send_ping(future)
+
+    async def close(self) -> None:
+        """End it, and with it a reconnect that is under way."""
+        self._is_over = True
+        await super().close()
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        """Connect unless `close` was called: a cancel that meets a refused connection is lost in nats-py."""
+        if not self._is_over:
+            await super()._connect_to_server(s)
+        if self._is_over:
+            if self._transport is not None:
+                self._transport.close()
+            raise CancelledError
 
     async def _process_pong(self) -> None:
         """Accept a flush that was given up."""

@@ -50,8 +50,9 @@ pytestmark = pytest.mark.lab
 
 CHART = Path(__file__).parents[4] / "helm/sunk"
 NAMESPACE = "sunk"
-NOW = datetime.now(UTC)
-AGO = NOW - timedelta(minutes=5)
+AGO = datetime.now(UTC) - timedelta(minutes=5)
+# After the tests, so that no answer looks old however long after this module's import they run.
+FRESH = AGO + timedelta(days=1)
 PEOPLE = ("alice", "bob", "carol", "dave")
 # Kubernetes' own role `view` gets its rules of a controller, which does not run here.
 BINDINGS = """
@@ -133,8 +134,11 @@ def states() -> list[tuple[str, State]]:
             "uid-b",
             PlacementState(changed=AGO, uid="uid-b", namespace="team-b", pod="web", phase="bound", job=12),
         ),
-        (subjects.STATISTICS_KEY, SlurmStatisticsState(changed=AGO, nodes_answered=NOW, jobs_answered=NOW)),
-        (subjects.LEADER_KEY, KubeWatchState(changed=NOW, seen=NOW)),
+        (
+            subjects.STATISTICS_KEY,
+            SlurmStatisticsState(changed=AGO, nodes_answered=FRESH, jobs_answered=FRESH),
+        ),
+        (subjects.LEADER_KEY, KubeWatchState(changed=FRESH, seen=FRESH)),
     ]
 
 
