@@ -9,9 +9,8 @@ import sys
 
 import anyio
 
-from sunk_runtime.errors import SunkError
+from sunk_runtime import lifecycle
 from sunk_runtime.jetstream import connect
-from sunk_runtime.logging import configure
 from sunk_runtime.mirroring.config import MirrorSettings, settings
 from sunk_runtime.mirroring.keeping import keep_all, wanted
 
@@ -28,14 +27,10 @@ async def run(found: MirrorSettings) -> None:
             await anyio.sleep(found.look_s)
 
 
-def main() -> int:
-    """Keep them; return the exit status."""
-    configure("mirror")
-    status = 0
-    try:
-        anyio.run(run, settings(sys.argv[1:]))
-    except* SunkError as failures:
-        status = 1
-        for failure in failures.exceptions:
-            log.error("ended", extra={"error": str(failure)})  # noqa: TRY400 - a sentence, no trace
-    return status
+async def _with_settings() -> None:
+    await run(settings(sys.argv[1:]))
+
+
+def main() -> None:
+    """Keep them, as a process of its own."""
+    lifecycle.run("mirror", _with_settings)
