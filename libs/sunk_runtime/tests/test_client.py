@@ -243,7 +243,8 @@ async def test_a_close_ends_a_reconnect_that_is_refused_in_the_same_moment(
 ) -> None:
     """In nats-py the refusal takes the cancel's place (`asyncio.wait_for`), and it tries again for ever."""
     refusals = 0
-    await client.connect(server.url, reconnect_time_wait=0.01, max_reconnect_attempts=-1)
+    options: dict[str, Any] = {"reconnect_time_wait": 0.01, "max_reconnect_attempts": -1}
+    await client.connect(server.url, **options)
 
     def reconnect() -> asyncio.Task[None]:
         return vars(client)["_reconnection_task"]
