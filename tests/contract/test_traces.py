@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from sunk_lab.story.traces import COLOURS, WAYS, Step, picture, shown
+from sunk_lab.story.traces import ANSWERS, COLOURS, WAYS, Step, picture, shown
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = "{http://www.w3.org/2000/svg}text"
@@ -31,6 +31,17 @@ def test_of_spans_that_are_alike_the_first_is_shown_and_a_trace_that_lacks_one_i
 
     assert shown([*trace, trace[1]._replace(start_ms=70.0)], "cordon") == trace
     assert shown(trace[1:], "cordon") is None
+
+
+def test_a_prologs_answer_may_be_in_the_trace_of_a_later_call() -> None:
+    trace = [
+        Step(service, name, 10.0 * number, 100.0) for number, (service, name) in enumerate(WAYS["lock"][1])
+    ]
+    without = [step for step in trace if (step.service, step.name) != ANSWERS]
+
+    assert len(without) == len(trace) - 1
+    assert (shown(trace, "lock"), shown(without, "lock")) == (trace, without)
+    assert shown(trace[1:], "lock") is None
 
 
 def test_what_a_span_is_called_is_text_and_its_bar_begins_where_it_began() -> None:
