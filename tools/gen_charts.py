@@ -1,4 +1,4 @@
-"""Writes the table of values into each chart's README, and its schema: what keys mean, and the services' settings.
+"""Writes the table of values into each chart's README, and what keys mean into its schema.
 
 The table is made of the comments of values.yaml: a comment right above a key describes it; what a key has
 below it is described with it, unless it has comments of its own. `--check` writes nothing, and fails where a

@@ -1,7 +1,8 @@
 """What the keys of a chart's values mean, into its schema: editors and `helm show` readers see it there.
 
-A key of values.yaml has its comment there. A component's key that replaces one of `podDefaults` has that one's. What
-values.yaml does not show, such as the keys of a set of nodes, is described in the schema itself, and stays.
+A key of values.yaml has its comment there. A component's key that replaces one of `podDefaults` has
+that one's. What values.yaml does not show, such as the keys of a set of nodes, is described in the schema
+itself, and stays.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +32,7 @@ def undescribed(schema: Schema) -> list[str]:
 
 
 def keys(schema: Schema) -> Iterator[tuple[tuple[str, ...], Schema]]:
-    """Yield the path of each key, and the `properties` that hold it; below ``definitions`` those that several share."""
+    """Yield the path of each key, and the `properties` that hold it; below ``definitions``, shared ones."""
     yield from _below(schema, ())
     for word in ("$defs", "definitions"):
         for name, shared in schema.get(word, {}).items():

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -257,7 +258,10 @@ def test_a_service_monitor_selects_one_service_whose_port_is_the_pods(everything
     ("name", "values"),
     [
         ("slurm", {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}),
-        ("sunk", {"nodesetController": {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}}),
+        (
+            "sunk",
+            {"nodesetController": {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}},
+        ),
     ],
 )
 def test_two_monitors_of_the_same_pods_are_refused(name: str, values: dict[str, Any]) -> None:
@@ -298,7 +302,11 @@ def test_alerts_are_the_rules_of_the_file_and_differ_by_the_values_alone() -> No
     assert plain == file
     for name, rule in rules(changed).items():
         assert rule["annotations"]["runbook_url"] == f"https://docs.example.com/{name}"
-    exprs = {name: rule["expr"] for name, rule in rules(changed).items() if rule["expr"] != rules(file)[name]["expr"]}
+    exprs = {
+        name: rule["expr"]
+        for name, rule in rules(changed).items()
+        if rule["expr"] != rules(file)[name]["expr"]
+    }
     assert {name: float(expr.split()[-1]) for name, expr in exprs.items()} == {
         "SunkFactsNotRead": 2000000,
         "SunkCertificateEnds": 0.25,
@@ -306,7 +314,7 @@ def test_alerts_are_the_rules_of_the_file_and_differ_by_the_values_alone() -> No
 
 
 def test_each_threshold_is_the_one_number_that_its_rule_compares_with() -> None:
-    """The chart replaces any number behind a comparison: there must be one, and the value must be its default."""
+    """The chart replaces each number behind a comparison: there must be one, and the value is its default."""
     thresholds = helm.Chart.load(HELM / "sunk").values["alerts"]["thresholds"]
     file = yaml.safe_load((HELM / "sunk/files/alerts.yaml").read_text())
     numbers = {
@@ -338,11 +346,13 @@ def test_dashboards_are_those_of_the_files_with_labels_and_folder() -> None:
 
 @pytest.mark.parametrize("part", ["alerts", "dashboards"])
 def test_a_slurm_cluster_with_alerts_of_its_own_is_told_where_they_are_now(part: str) -> None:
-    """They were in helm/slurm, once for each Slurm cluster, and each alert fired as often. Off, they are in values of before."""
+    """They were in helm/slurm, and fired once for each release. Old values have them, turned off."""
     values = values_of("slurm", "default")
 
     assert made("slurm", values | {part: {"enabled": False, "labels": {"a": "b"}}})
-    with pytest.raises(helm.HelmError, match=rf"{part}\.enabled: .* in the sunk release now: set {part}\.enabled"):
+    with pytest.raises(
+        helm.HelmError, match=rf"{part}\.enabled: .* in the sunk release now: set {part}\.enabled"
+    ):
         made("slurm", values | {part: {"enabled": True}})
 
 
@@ -365,4 +375,127 @@ def test_every_key_of_the_schema_says_what_it_means(name: str) -> None:
 
     parsed = json.loads(schema) if isinstance(schema, str) else schema
     assert list(silent(parsed, name)) == []
-    assert parsed["properties"]["global"]["properties"]["imageRegistry"]["description"].startswith("Registry of")
+    assert parsed["properties"]["global"]["properties"]["imageRegistry"]["description"].startswith(
+        "Registry of"
+    )
+
+
+@pytest.mark.parametrize("kind", ["prolog", "epilog"])
+def test_the_first_of_slurmctlds_scripts_that_fails_ends_the_others_with_its_status(
+    kind: str, tmp_path: Path
+) -> None:
+    text = (HELM / f"slurm/files/scripts/{kind}-slurmctld").read_text()
+    folder = tmp_path / f"{kind}-slurmctld.d"
+    folder.mkdir()
+    for name, status in (("10-b", 3), ("10-a", 0), ("9-c", 0)):
+        (folder / name).write_text(f"#!/bin/bash\necho {name}\nexit {status}\n")
+        (folder / name).chmod(0o755)
+
+    done = subprocess.run(
+        ["bash", "-c", text.replace("/etc/sunk/", f"{tmp_path}/")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.stdout.split(), done.returncode) == (["10-a", "10-b"], 3)
+
+
+def test_files_of_slurm_are_where_its_daemons_read_them_and_the_syncer_looks_for_changes() -> None:
+    files = {"mpi.conf": 'A="1" <b>\n', "oci.conf": "  x: {{ y }}\n"}
+    objects = made("slurm", values_of("slurm", "default") | {"slurmConfig": {"files": files}})
+
+    conf = objects["ConfigMap", "prod-slurm-conf"]["data"]
+    assert {name: conf[name] for name in files} == files
+    readers = {
+        name
+        for name, _, spec in pods(objects)
+        for volume in spec.get("volumes", [])
+        if {"configMap": {"name": "prod-slurm-conf"}} in volume.get("projected", {}).get("sources", [])
+    }
+    assert {"StatefulSet prod-controller", "StatefulSet prod-login", "Deployment prod-rest"} <= readers
+    (syncer,) = objects["Deployment", "prod-syncer"]["spec"]["template"]["spec"]["containers"]
+    (watched,) = (one["value"] for one in syncer["env"] if one["name"] == "SUNK_SYNCER_RECONFIGURE_FILES")
+    assert {f"/etc/slurm/{name}" for name in files} < set(watched.split(":"))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("slurm.conf", "the chart makes slurm.conf itself: set slurmConfig.extraConfig"),
+        ("topology.yaml", "the chart makes topology.yaml itself: set slurmConfig.topologyConfigMap"),
+        ("slurmdbd.conf", "the chart makes slurmdbd.conf itself: set accounting.extraConfig"),
+        ("a/b.conf", '"a/b.conf" is no file name: write letters'),
+        ("..", r'"\.\." is no file name'),
+        ("a:b", '"a:b" is no file name'),
+        ("jwt.key", "jwt.key holds a key, and users of login Pods read these files: put it into a Secret"),
+        ("job_submit.lua", "nothing reads job_submit.lua: set JobSubmitPlugins=lua in slurmConfig.extra"),
+        ("cli_filter.lua", "nothing reads cli_filter.lua: set CliFilterPlugins=lua in slurmConfig.extra"),
+    ],
+)
+def test_a_file_that_slurm_would_not_get_is_refused(name: str, why: str) -> None:
+    values = values_of("slurm", "default") | {"slurmConfig": {"files": {name: "x"}}}
+
+    with pytest.raises(helm.HelmError, match=f"slurmConfig.files: {why}"):
+        made("slurm", values)
+
+
+def test_slurmctlds_hooks_are_scripts_of_its_pod_alone() -> None:
+    objects = made("slurm", values_of("slurm", EVERYTHING))
+    conf = objects["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
+
+    for kind in ("Prolog", "Epilog"):
+        at = f"/etc/sunk/{kind.lower()}-slurmctld.d"
+        assert f"\n{kind}Slurmctld=/etc/sunk/scripts/{kind.lower()}-slurmctld\n" in conf
+        mounting = {
+            name
+            for name, _, spec in pods(objects)
+            for one in spec["containers"]
+            if at in [mount["mountPath"] for mount in one.get("volumeMounts", [])]
+        }
+        assert mounting == {"StatefulSet prod-controller", "StatefulSet prod-backup"}
+        assert f"{kind.lower()}-slurmctld" in objects["ConfigMap", "prod-scripts"]["data"]
+    plain = made("slurm", values_of("slurm", "default"))["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
+    assert "logSlurmctld=" not in plain
+
+
+def test_a_hook_of_slurmctld_without_interpreter_is_refused() -> None:
+    values = values_of("slurm", "default") | {"hooks": {"prologSlurmctld": {"a": "true"}}}
+
+    with pytest.raises(helm.HelmError, match=r"hooks\.prologSlurmctld\.a: does not begin with #!"):
+        made("slurm", values)
+
+
+NEW: Final[dict[str, dict[str, Any]]] = {
+    "slurm": {
+        "commonLabels": None,
+        "extraObjects": None,
+        "serviceMonitor": None,
+        "podDefaults": {"topologySpreadConstraints": None, "serviceAccount": None},
+        "slurmConfig": {"files": None},
+        "hooks": {"prologSlurmctld": None, "epilogSlurmctld": None},
+        "controller": {"service": None},
+        "compute": {"service": None, "serviceAccount": None},
+    },
+    "sunk": {
+        "commonLabels": None,
+        "extraObjects": None,
+        "alerts": None,
+        "dashboards": None,
+        "podDefaults": {"topologySpreadConstraints": None, "serviceAccount": None},
+        "nodesetController": {"service": None, "serviceMonitor": None},
+        "nats": {"service": None},
+    },
+}
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_values_of_a_release_of_before_make_what_the_defaults_make(name: str) -> None:
+    """As `helm upgrade --reuse-values` gives them: without the keys that are new."""
+    chart = helm.Chart.load(HELM / name)
+    now = values_of(name, "existing-secrets")
+    before = {**now, **{key: now.get(key, {}) | new if new else None for key, new in NEW[name].items()}}
+
+    new, old = (chart.render(values, name="prod", namespace="slurm") for values in (now, before))
+
+    assert old == new

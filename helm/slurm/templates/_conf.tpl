@@ -40,9 +40,7 @@ Epilog=/etc/sunk/scripts/epilog
 TaskProlog=/etc/sunk/scripts/task-prolog
 {{- end }}
 {{- range $kind := include "slurm.controllerHooks" . | fromJsonArray }}
-{{- range $script, $_ := index $.Values.hooks $kind }}
-{{ title $kind }}=/etc/sunk/{{ kebabcase $kind }}.d/{{ $script }}
-{{- end }}
+{{ title $kind }}=/etc/sunk/scripts/{{ kebabcase $kind }}
 {{- end }}
 PrologEpilogTimeout={{ include "slurm.prologLimit" . }}
 # Each node registers every 20th ping, and a batch job that its slurmd does not have by then is requeued as NODE_FAIL: a lock takes longer than the 10 s that are Slurm's own.
