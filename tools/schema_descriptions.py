@@ -6,7 +6,7 @@ itself, and stays.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 Schema = dict[str, Any]
 """A part of a JSON Schema, whose own schema is its type."""
@@ -17,40 +17,45 @@ Keys = Mapping[tuple[str, ...], str]
 
 def describe(schema: Schema, meanings: Keys) -> None:
     """Give the keys of *schema* what *meanings* say of them."""
-    for path, holder in keys(schema):
-        meaning = meanings.get(path)
-        common = meanings.get(("podDefaults", path[-1]))
-        if meaning is None and len(path) > 1 and common is not None and path[0] != "definitions":
-            meaning = f"Instead of podDefaults.{path[-1]}. {common}"
+    for above, key, holder in keys(schema):
+        meaning = meanings.get((*above, key))
+        common = meanings.get(("podDefaults", key))
+        if meaning is None and common is not None and above and above[0] != "definitions":
+            meaning = f"Instead of podDefaults.{key}. {common}"
         if meaning is not None:
-            holder[path[-1]] = {"description": meaning} | _without(holder[path[-1]], "description")
+            holder[key] = {"description": meaning} | _without(holder[key], "description")
 
 
 def undescribed(schema: Schema) -> list[str]:
     """Return the keys of which *schema* does not say what they mean."""
-    return [".".join(path) for path, holder in keys(schema) if not holder[path[-1]].get("description")]
+    found = keys(schema)
+    return [".".join((*above, key)) for above, key, holder in found if not holder[key].get("description")]
 
 
-def keys(schema: Schema) -> Iterator[tuple[tuple[str, ...], Schema]]:
-    """Yield the path of each key, and the `properties` that hold it; below ``definitions``, shared ones."""
+def keys(schema: Schema) -> Iterator[tuple[tuple[str, ...], str, Schema]]:
+    """Yield the path above each key, the key, and the `properties` that hold it.
+
+    What several places share is below ``definitions``, and an entry of a list is ``*``.
+    """
     yield from _below(schema, ())
     for word in ("$defs", "definitions"):
         for name, shared in schema.get(word, {}).items():
             yield from _below(shared, ("definitions", name))
 
 
-def _below(level: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Schema]]:  # noqa: ANN401 - any part of a schema
+def _below(level: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str, Schema]]:
     if isinstance(level, list):
-        for part in level:  # pyright: ignore[reportUnknownVariableType]
+        for part in cast("list[object]", level):
             yield from _below(part, path)
     if not isinstance(level, dict):
         return
-    properties: Schema = level.get("properties", {})  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    node = cast("Schema", level)
+    properties: Schema = node.get("properties", {})
     for key in list(properties):
-        yield (*path, key), properties
+        yield path, key, properties
         yield from _below(properties[key], (*path, key))
     for word in ("items", "additionalProperties", "oneOf", "anyOf"):
-        yield from _below(level.get(word), (*path, "*"))  # pyright: ignore[reportUnknownMemberType]
+        yield from _below(node.get(word), (*path, "*"))
 
 
 def _without(node: Schema, key: str) -> Schema:

@@ -141,7 +141,7 @@ topology.conf: slurmConfig.topologyConfigMap
 topology.yaml: slurmConfig.topologyConfigMap
 {{- end }}
 
-{{- /* Files of Slurm's that only a line of slurm.conf has read: a part of the key, and the line. */ -}}
+{{- /* Files that Slurm would not read: a name that is none or taken, a key, a script that no line of slurm.conf names. */ -}}
 {{- define "slurm.checkFiles" -}}
 {{- $own := include "slurm.ownFiles" . | fromYaml }}
 {{- $readers := dict "job_submit.lua" "JobSubmitPlugins=lua" "cli_filter.lua" "CliFilterPlugins=lua" }}
