@@ -1,8 +1,8 @@
-"""Writes the table of values into each chart's README, and the services' settings into the schema.
+"""Writes the table of values into each chart's README, and what keys mean into its schema.
 
 The table is made of the comments of values.yaml: a comment right above a key describes it; what a key has
 below it is described with it, unless it has comments of its own. `--check` writes nothing, and fails where a
-README or the schema is stale, or a value undescribed.
+README or a schema is stale, or a value or a key of a schema is undescribed.
 """
 
 import re
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+import schema_descriptions
 import yaml
 from settings_schema import SCHEMA, with_settings
 
@@ -79,8 +81,17 @@ def readme(before: str, values: str) -> str:
     return f"{head}{_BEGIN}\n{table(values)}\n{_END}{tail}" if end else before
 
 
+def schema(file: Path, values: str) -> str:
+    """Return the schema of a chart with the services' settings, and with what *values* say of its keys."""
+    before = file.read_text()
+    after = with_settings(before) if file.samefile(CHARTS.parent / SCHEMA) else before
+    made = msgspec.json.decode(after, type=dict[str, Any])
+    schema_descriptions.describe(made, {value.path: value.meaning for value in described(values)})
+    return msgspec.json.format(msgspec.json.encode(made), indent=2).decode() + "\n"
+
+
 def main() -> None:
-    """Write the README of every chart that has one."""
+    """Write the README and the schema of every chart."""
     is_check = "--check" in sys.argv[1:]
     wrong: list[str] = []
     for file in sorted(CHARTS.glob("*/README.md")):
@@ -91,11 +102,16 @@ def main() -> None:
             wrong.append(f"{file} is stale: run ./task gen")
         elif not is_check:
             file.write_text(new)
-    before = SCHEMA.read_text()
-    if is_check and with_settings(before) != before:
-        wrong.append(f"{SCHEMA} is stale: run ./task gen")
-    elif not is_check:
-        SCHEMA.write_text(with_settings(before))
+    for file in sorted(CHARTS.glob("*/values.schema.json")):
+        new = schema(file, (file.parent / "values.yaml").read_text())
+        wrong += [
+            f"{file}: {key} has no description: comment it in values.yaml, or describe it here"
+            for key in schema_descriptions.undescribed(msgspec.json.decode(new, type=dict[str, Any]))
+        ]
+        if is_check and new != file.read_text():
+            wrong.append(f"{file} is stale: run ./task gen")
+        elif not is_check:
+            file.write_text(new)
     if wrong:
         sys.exit("\n".join(wrong))
 

@@ -1,4 +1,4 @@
-"""Writes Grafana's dashboards to helm/slurm/files/dashboards from one table of panels.
+"""Writes Grafana's dashboards to helm/sunk/files/dashboards from one table of panels.
 
 ``--check`` writes nothing and fails if a file is not what the code says.
 """
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from generated import settle
 
-FOLDER: Final = Path("helm/slurm/files/dashboards")
+FOLDER: Final = Path("helm/sunk/files/dashboards")
 WIDTH: Final = 12
 HEIGHT: Final = 8
 COLUMNS: Final = 24

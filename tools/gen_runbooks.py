@@ -10,10 +10,10 @@ import yaml
 from generated import ROOT, settle
 
 PAGE: Final = Path("docs/runbooks/README.md")
-ALERTS: Final = Path("helm/slurm/files/alerts.yaml")
+ALERTS: Final = Path("helm/sunk/files/alerts.yaml")
 HEAD: Final = """# Runbooks
 
-`./task gen` writes this list from [alerts.yaml](../../helm/slurm/files/alerts.yaml); do not edit it by hand.
+`./task gen` writes this list from [alerts.yaml](../../helm/sunk/files/alerts.yaml); do not edit it by hand.
 Each alert has a page: what it means, where to look, what to do. Many pages use the command `sunk-bus`.
 [bus.md](../bus.md) says how to run it against an installed cluster.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
+from gen_settings import docs_of
 from msgspec import Meta
 
 import sunk_hook_gateway.config
@@ -52,7 +53,14 @@ def schema_of(kind: Any) -> Schema:  # noqa: ANN401 - a type as it is annotated.
 def settings_of(kind: type[msgspec.Struct]) -> Schema:
     """Return what the settings of a service whose settings are *kind* may be."""
     fields = sorted(msgspec.structs.fields(kind), key=lambda field: field.name)
-    properties = {field.name.upper(): schema_of(field.type) for field in fields}
+    meanings: dict[str, str] = {}
+    for declared in kind.__mro__:
+        if issubclass(declared, msgspec.Struct) and declared is not msgspec.Struct:
+            meanings = docs_of(declared) | meanings
+    properties = {
+        field.name.upper(): {"description": meanings[field.name].replace("``", "`"), **schema_of(field.type)}
+        for field in fields
+    }
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 

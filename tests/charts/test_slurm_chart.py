@@ -675,22 +675,6 @@ def test_one_value_sends_the_traces_of_every_service_to_a_collector(chart: helm.
     assert not any(sent(made(chart)).values())
 
 
-def test_dashboards_and_alerts_are_those_of_the_files(chart: helm.Chart) -> None:
-    objects = made(chart, dashboards={"enabled": True}, alerts={"enabled": True})
-
-    files = {file.name for file in (CHART / "files/dashboards").glob("*.json")}
-    shown = {
-        name
-        for (kind, key), found in objects.items()
-        if kind == "ConfigMap" and "-dashboard-" in key
-        for name in found["data"]
-    }
-    assert shown == files
-    assert files
-    rules = objects["PrometheusRule", "prod"]["spec"]
-    assert rules == yaml.safe_load((CHART / "files/alerts.yaml").read_text())
-
-
 def test_slurmctld_waits_for_the_topology_that_it_needs(chart: helm.Chart) -> None:
     def topology(plugin: str) -> dict[str, Any]:
         spec = controls(made(chart, slurmConfig={"topologyPlugin": plugin}))["prod-controller"]

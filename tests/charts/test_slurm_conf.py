@@ -7,7 +7,8 @@ import helm_python as helm
 import pytest
 import yaml
 
-from sunk_lab.charts import render
+from sunk_lab.charts import Objects, render
+from sunk_lab.errors import LabError
 from sunk_lab.processes import wait_for
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.testing import slurm_lab
@@ -19,10 +20,8 @@ CHART: Final = Path(__file__).parents[2] / "helm/slurm"
 EXAMPLES: Final = sorted((CHART / "examples").glob("*.yaml"))
 
 
-def conf(values: dict[str, Any]) -> str:
-    """Return slurm.conf as the chart makes it, for a machine without Pods and without slurmdbd."""
-    objects = render(helm.Chart.load(CHART), {"clusterName": "lab"} | values, name="slurm", namespace="slurm")
-    return objects["ConfigMap", "slurm-slurm-conf"]["data"]["slurm.conf"]
+def made(values: dict[str, Any]) -> Objects:
+    return render(helm.Chart.load(CHART), {"clusterName": "lab"} | values, name="slurm", namespace="slurm")
 
 
 def at_home(text: str, port: int) -> str:
@@ -49,12 +48,22 @@ def at_home(text: str, port: int) -> str:
 
 def shown(slurm_lab: HostSlurm, values: dict[str, Any]) -> dict[str, str]:
     """Start slurmctld with the slurm.conf of *values*; return what it says of it."""
-    text = conf(values)
+    objects = made(values)
+    files = objects["ConfigMap", "slurm-slurm-conf"]["data"]
+    text = at_home(files["slurm.conf"], slurm_lab.controller_port)
     slurm_lab.kill_daemon("slurmctld")
     wait_for("slurmctld to end", lambda: slurm_lab.pid_of("slurmctld") is None, 10, 0.02)
-    slurm_lab.write_file("slurm.conf", at_home(text, slurm_lab.controller_port))
-    for name in ("cgroup.conf", "gres.conf"):
-        slurm_lab.write_file(name, "")
+    for name, content in files.items():
+        slurm_lab.write_file(name, "" if name in ("cgroup.conf", "gres.conf") else content)
+    for kind in ("prolog-slurmctld", "epilog-slurmctld"):
+        slurm_lab.exec("mkdir", "-p", f"/lab/etc/{kind}.d")
+        script = objects["ConfigMap", "slurm-scripts"]["data"][kind]
+        at = slurm_lab.write_file(kind, script.replace("/etc/sunk/", "/lab/etc/"))
+        text = text.replace(f"=/etc/sunk/scripts/{kind}\n", f"={at}\n")
+        scripts = objects.get(("ConfigMap", f"slurm-{kind}"), {"data": {}})["data"]
+        for name, content in scripts.items():
+            slurm_lab.write_file(f"{kind}.d/{name}", content)
+    slurm_lab.write_file("slurm.conf", text)
 
     slurm_lab.start_daemon("slurmctld")
     wait_for("slurmctld to answer", lambda: "UP" in slurm_lab.exec("scontrol", "ping"), 20, 0.1)
@@ -135,3 +144,82 @@ def test_jobs_that_name_no_memory_use_all_cpus_of_a_small_node(slurm_lab: HostSl
         wait_for("four tasks", lambda: slurm_lab.exec("squeue", "-ht", "R").count("\n") == 4, 60, 0.1)
         slurm_lab.exec("scancel", job.strip())
         wait_for("their end", lambda: not slurm_lab.exec("squeue", "-h").strip(), 60, 0.1)
+
+
+LUA: Final = """
+function slurm_job_submit(job, partitions, uid)
+  if job.comment == nil then
+    slurm.log_user("say what it is for, by --comment")
+    return slurm.ERROR
+  end
+  job.admin_comment = "%s"
+  return slurm.SUCCESS
+end
+
+function slurm_job_modify(job, old, partitions, uid)
+  return slurm.SUCCESS
+end
+"""
+LINE: Final = "JobSubmitPlugins=lua"
+
+
+def test_slurmctld_asks_the_job_submit_lua_of_the_values_and_its_next_version_without_a_restart(
+    slurm_lab: HostSlurm,
+) -> None:
+    def submitted() -> str:
+        job = slurm_lab.exec("sbatch", "--parsable", "--hold", "--comment=test", "--wrap", "true").strip()
+        return slurm_lab.exec("scontrol", "show", "job", job)
+
+    def values(word: str) -> dict[str, Any]:
+        return {"slurmConfig": {"extraConfig": LINE, "files": {"job_submit.lua": LUA % word}}}
+
+    told = shown(slurm_lab, values("first"))
+    assert told["JobSubmitPlugins"] == "lua"
+    slurm_lab.add_node("n")
+    wait_for("the node", lambda: "idle" in slurm_lab.exec("sinfo", "-hn", "n", "-o", "%T"), 60, 0.1)
+    with pytest.raises(LabError, match="say what it is for, by --comment"):
+        slurm_lab.exec("sbatch", "--hold", "--wrap", "true")
+    assert "AdminComment=first" in submitted()
+
+    pid = slurm_lab.pid_of("slurmctld")
+    changed = made(values("second"))["ConfigMap", "slurm-slurm-conf"]["data"]["job_submit.lua"]
+    slurm_lab.write_file("job_submit.lua", changed)
+    slurm_lab.exec("scontrol", "reconfigure")  # As the syncer does for each of these files.
+
+    wait_for("the new version", lambda: "AdminComment=second" in submitted(), 60, 0.1)
+    assert slurm_lab.pid_of("slurmctld") == pid
+
+
+def test_slurmctld_runs_its_hooks_in_the_order_of_their_names(slurm_lab: HostSlurm) -> None:
+    script = '#!/bin/bash\necho "{0} $SLURM_JOB_ID" >>/lab/state/seen\n'
+    shown(
+        slurm_lab,
+        {
+            "hooks": {
+                "prologSlurmctld": {"20-b": script.format("b"), "10-a": script.format("a")},
+                "epilogSlurmctld": {"9-c": script.format("c"), "10-d": script.format("d")},
+            }
+        },
+    )
+    slurm_lab.add_node("n")
+    wait_for("the node", lambda: "idle" in slurm_lab.exec("sinfo", "-hn", "n", "-o", "%T"), 60, 0.1)
+    seen = slurm_lab.state / "seen"
+
+    job = slurm_lab.exec("sbatch", "--parsable", "--wrap", "true").strip()
+
+    wait_for("its end", lambda: seen.exists() and f"c {job}" in seen.read_text(), 60, 0.1)
+    assert seen.read_text().splitlines() == [f"{name} {job}" for name in ("a", "b", "d", "c")]
+
+
+def test_a_slurmd_without_shared_folders_gets_the_files_that_slurm_sends(slurm_lab: HostSlurm) -> None:
+    files = {name: f"# {name} of the values\n" for name in ("mpi.conf", "oci.conf", "acct_gather.conf")}
+    shown(slurm_lab, {"slurmConfig": {"files": files}})
+    server = f"127.0.0.1:{slurm_lab.controller_port}"
+    key = "unset SLURM_CONF; export SLURM_SACK_KEY=/lab/etc/slurm.key"
+    start = f'{key}; exec slurmd -D -Z -N "$1" --conf "$2" --conf-server {server}'
+
+    slurm_lab.add_node("n", prepare=start)
+
+    wait_for("the node", lambda: "idle" in slurm_lab.exec("sinfo", "-hn", "n", "-o", "%T"), 60, 0.1)
+    found = {name: slurm_lab.exec("cat", f"/var/spool/slurmd/conf-cache/{name}") for name in files}
+    assert found == files

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-RULES = ROOT / "helm" / "slurm" / "files" / "alerts.yaml"
+RULES = ROOT / "helm" / "sunk" / "files" / "alerts.yaml"
 UNIT_TESTS = Path(__file__).with_name("alerts_test.yaml")
 RUNBOOKS = ROOT / "docs" / "runbooks"
 SUFFIXES = ("_bucket", "_count", "_sum")
@@ -44,8 +44,9 @@ def test_an_alert_asks_for_metrics_that_exist(alert: dict[str, Any]) -> None:
 
 @BY_NAME
 def test_an_alert_has_a_page_that_shows_its_rule_and_says_what_to_do(alert: dict[str, Any]) -> None:
-    assert alert["annotations"]["runbook"] == f"docs/runbooks/{alert['alert']}.md"
-    page = (ROOT / alert["annotations"]["runbook"]).read_text()
+    assert alert["annotations"]["runbook_url"] == f"docs/runbooks/{alert['alert']}.md"
+    assert alert["annotations"]["description"]
+    page = (ROOT / alert["annotations"]["runbook_url"]).read_text()
 
     assert page.startswith(f"# {alert['alert']}\n")
     assert f"    {alert['expr']}\n" in page

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FILES = sorted((ROOT / "helm" / "slurm" / "files" / "dashboards").glob("*.json"))
+FILES = sorted((ROOT / "helm" / "sunk" / "files" / "dashboards").glob("*.json"))
 QUERIES = [
     pytest.param(target["expr"], id=f"{path.stem}: {panel['title']}")
     for path in FILES

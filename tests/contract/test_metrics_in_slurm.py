@@ -266,7 +266,7 @@ def test_a_job_that_ran_out_of_time_is_counted_so(cluster: Cluster) -> None:
 def queries() -> dict[str, str]:
     """Return what the panels of all dashboards ask, by title, for the one cluster there is."""
     found: dict[str, str] = {}
-    for path in (ROOT / "helm" / "slurm" / "files" / "dashboards").glob("*.json"):
+    for path in (ROOT / "helm" / "sunk" / "files" / "dashboards").glob("*.json"):
         for panel in json.loads(path.read_text())["panels"]:
             found[panel["title"]] = panel["targets"][0]["expr"].replace("$cluster", "lab")
     return found

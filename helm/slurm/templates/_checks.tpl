@@ -10,6 +10,7 @@ what a schema can tell is told by values.schema.json.
 {{- include "slurm.checkPlugins" . }}
 {{- include "slurm.checkAccounting" . }}
 {{- include "slurm.checkVersions" . }}
+{{- include "slurm.checkConventions" . }}
 {{- if and .Values.checks.cluster (include "slurm.isConnected" .) }}
 {{- include "slurm.checkNames" . }}
 {{- include "slurm.checkSunk" . }}
@@ -111,6 +112,7 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- fail (printf "compute.partitions: %q is no line of a partition: begin it with PartitionName=, or put it into slurmConfig.extraConfig" (trim $line)) }}
 {{- end }}
 {{- end }}
+{{- include "slurm.checkFiles" . }}
 {{- include "slurm.checkPartitions" . }}
 {{- if and (eq .Values.slurmConfig.preemption "qos") (not .Values.accounting.enabled) }}
 {{- fail "slurmConfig.preemption: qos needs accounting, where QoS are: set accounting.enabled to true, or preemption to partition" }}
@@ -124,6 +126,58 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- end }}
 {{- if not (contains "_Memory" .Values.slurmConfig.selectTypeParameters) }}
 {{- fail "slurmConfig.selectTypeParameters: does not count memory, so jobs and Pods would share memory that is not there: set CR_Core_Memory or CR_CPU_Memory" }}
+{{- end }}
+{{- end }}
+
+{{- /* Files that the chart makes itself, and where their content is said. */ -}}
+{{- define "slurm.ownFiles" -}}
+slurm.conf: slurmConfig.extraConfig
+cgroup.conf: slurmConfig.cgroupConfig
+gres.conf: slurmConfig.gresConfig
+job_container.conf: slurmConfig.jobContainerConfig
+plugstack.conf: slurmConfig.plugstackConfig
+slurmdbd.conf: accounting.extraConfig
+topology.conf: slurmConfig.topologyConfigMap
+topology.yaml: slurmConfig.topologyConfigMap
+{{- end }}
+
+{{- /* Files that Slurm would not read: a name that is none or taken, a key, a script that no line of slurm.conf names. */ -}}
+{{- define "slurm.checkFiles" -}}
+{{- $own := include "slurm.ownFiles" . | fromYaml }}
+{{- $readers := dict "job_submit.lua" "JobSubmitPlugins=lua" "cli_filter.lua" "CliFilterPlugins=lua" }}
+{{- range $file, $text := .Values.slurmConfig.files }}
+{{- if not (regexMatch "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$" $file) }}
+{{- fail (printf "slurmConfig.files: %q is no file name: write letters, digits, hyphens, underscores and dots, and no folder" $file) }}
+{{- end }}
+{{- with index $own $file }}
+{{- fail (printf "slurmConfig.files: the chart makes %s itself: set %s" $file .) }}
+{{- end }}
+{{- if regexMatch "(?i)\\.(key|jwks|pem)$" $file }}
+{{- fail (printf "slurmConfig.files: %s holds a key, and users of login Pods read these files: put it into a Secret, and mount that by controller.extraVolumes and extraVolumeMounts" $file) }}
+{{- end }}
+{{- with index $readers $file }}
+{{- $key := regexFind "^[A-Za-z]+" . }}
+{{- if not (regexMatch (printf "(?im)^\\s*%s\\s*=.*lua" $key) $.Values.slurmConfig.extraConfig) }}
+{{- fail (printf "slurmConfig.files: nothing reads %s: set %s in slurmConfig.extraConfig" $file .) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* What Helm's usual values may not say. */ -}}
+{{- define "slurm.checkConventions" -}}
+{{- range $label, $_ := .Values.commonLabels }}
+{{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|part-of|managed-by|version)|helm\\.sh/chart|(.*\\.)?sunk\\.coreweave\\.com/.*)$" $label }}
+{{- fail (printf "commonLabels: the chart sets %s itself, and finds its Pods by such labels: take another name" $label) }}
+{{- end }}
+{{- end }}
+{{- range $part := list "alerts" "dashboards" }}
+{{- if dig "enabled" false (index $.Values $part | default dict) }}
+{{- fail (printf "%s.enabled: the %s of all Slurm clusters are in the sunk release now: set %s.enabled there, and remove it here" $part $part $part) }}
+{{- end }}
+{{- end }}
+{{- if and .Values.podMonitor.enabled (dig "enabled" false (.Values.serviceMonitor | default dict)) }}
+{{- fail "serviceMonitor.enabled: podMonitor has the same Pods scraped, so each series would be there twice: enable one of the two" }}
 {{- end }}
 {{- end }}
 
@@ -192,10 +246,10 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- $_ := set $users $said (printf "users[%d]" $name) }}
 {{- end }}
 {{- end }}
-{{- range $kind := list "prolog" "epilog" }}
+{{- range $kind := list "prolog" "epilog" "prologSlurmctld" "epilogSlurmctld" }}
 {{- range $name, $script := index $.Values.hooks $kind }}
 {{- if not (hasPrefix "#!" $script) }}
-{{- fail (printf "hooks.%s.%s: does not begin with #!, so no node could run it: write #!/bin/bash into its first line" $kind $name) }}
+{{- fail (printf "hooks.%s.%s: does not begin with #!, so no machine could run it: write #!/bin/bash into its first line" $kind $name) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -39,6 +39,9 @@ Epilog=/etc/sunk/scripts/epilog
 {{- if include "slurm.hasScratch" . }}
 TaskProlog=/etc/sunk/scripts/task-prolog
 {{- end }}
+{{- range $kind := include "slurm.controllerHooks" . | fromJsonArray }}
+{{ title $kind }}=/etc/sunk/scripts/{{ kebabcase $kind }}
+{{- end }}
 PrologEpilogTimeout={{ include "slurm.prologLimit" . }}
 # Each node registers every 20th ping, and a batch job that its slurmd does not have by then is requeued as NODE_FAIL: a lock takes longer than the 10 s that are Slurm's own.
 BatchStartTimeout={{ include "slurm.credentialLife" . }}
@@ -180,6 +183,13 @@ kind (what the sunk release generates, where the values leave the choice open), 
 {{- /* Seconds for which what starts a job is good: from its allocation to after the longest prolog. A requeued job waits that long too. */ -}}
 {{- define "slurm.credentialLife" -}}
 {{ add (include "slurm.prologLimit" . | int) 30 }}
+{{- end }}
+
+{{- /* Which of slurmctld's own hooks have scripts, as a JSON list. */ -}}
+{{- define "slurm.controllerHooks" -}}
+{{- $kinds := list -}}
+{{- range list "prologSlurmctld" "epilogSlurmctld" }}{{ if index $.Values.hooks . }}{{ $kinds = append $kinds . }}{{ end }}{{ end -}}
+{{ toJson $kinds }}
 {{- end }}
 
 {{- define "slurm.gresConf" -}}

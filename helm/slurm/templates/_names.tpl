@@ -42,11 +42,34 @@ app.kubernetes.io/part-of: sunk
 sunk.coreweave.com/cluster: {{ .root.Values.clusterName | quote }}
 {{- end }}
 
+{{- /* Of every object. Arguments: of slurm.podLabels, and labels (a dict: further ones, which go before commonLabels). */ -}}
 {{- define "slurm.labels" -}}
 {{ include "slurm.podLabels" . }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- with merge dict (.labels | default dict) (.root.Values.commonLabels | default dict) }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* Annotations of an object, as the lines that follow its labels. Takes a dict. */ -}}
+{{- define "slurm.annotations" -}}
+{{- with . }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* Annotations of a component's Service. Takes the component's values. */ -}}
+{{- define "slurm.serviceAnnotations" -}}
+{{- include "slurm.annotations" (dig "service" "annotations" dict .) }}
+{{- end }}
+
+{{- /* Annotations of a ServiceAccount. Arguments: root, values (of the component; empty for an account of several). */ -}}
+{{- define "slurm.accountAnnotations" -}}
+{{- $common := dig "serviceAccount" "annotations" dict .root.Values.podDefaults }}
+{{- include "slurm.annotations" (dig "serviceAccount" "annotations" $common .values) }}
 {{- end }}
 
 {{- define "slurm.keysSecret" -}}

@@ -35,7 +35,7 @@ imagePullPolicy: {{ dig "pullPolicy" .default.pullPolicy (.image | default dict)
 {{- define "slurm.podMetadata" -}}
 labels:
   {{- include "slurm.podLabels" . | nindent 2 }}
-  {{- with include "slurm.podValue" (dict "root" .root "values" .values "key" "podLabels") | fromJson }}
+  {{- with merge (include "slurm.podValue" (dict "root" .root "values" .values "key" "podLabels") | fromJson) (.root.Values.commonLabels | default dict) }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- $annotations := merge (include "slurm.podValue" (dict "root" .root "values" .values "key" "podAnnotations") | fromJson) (.annotations | default dict) }}
@@ -49,12 +49,7 @@ annotations:
 {{- define "slurm.podPlacement" -}}
 {{- $root := .root }}
 enableServiceLinks: false
-{{- with $root.Values.global.imagePullSecrets }}
-imagePullSecrets:
-  {{- range . }}
-  - name: {{ . }}
-  {{- end }}
-{{- end }}
+{{- include "slurm.pullSecrets" $root }}
 {{- $class := include "slurm.podValue" (dict "root" $root "values" .values "key" "priorityClassName") | trimAll "\"" }}
 {{- with $class }}
 priorityClassName: {{ . }}
@@ -91,6 +86,30 @@ affinity:
         podAffinityTerm:
           {{- include "slurm.sameNode" (dict "root" $root "name" .name) | nindent 10 }}
     {{- end }}
+{{- end }}
+{{- include "slurm.topologySpread" . }}
+{{- end }}
+
+{{- /* Secrets of images, as the lines of a Pod. Names, or as Kubernetes has them. Takes the root. */ -}}
+{{- define "slurm.pullSecrets" -}}
+{{- with .Values.global.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ kindIs "map" . | ternary . (dict "name" .) | dig "name" "" }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* How a component's Pods are spread. A constraint that selects no Pods counts those of the component. Arguments: root, values, name. */ -}}
+{{- define "slurm.topologySpread" -}}
+{{- $constraints := list }}
+{{- range include "slurm.podValue" (dict "root" .root "values" .values "key" "topologySpreadConstraints") | fromJsonArray }}
+{{- if not (hasKey . "labelSelector") }}{{ $_ := set . "labelSelector" (dict "matchLabels" (include "slurm.selector" $ | fromYaml)) }}{{ end }}
+{{- $constraints = append $constraints . }}
+{{- end }}
+{{- with $constraints }}
+topologySpreadConstraints:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 

@@ -130,6 +130,7 @@ metadata:
   name: {{ $fullname }}-{{ .object }}
   labels:
     {{- include "slurm.labels" $who | nindent 4 }}
+  {{- include "slurm.accountAnnotations" $who | nindent 2 }}
 automountServiceAccountToken: false
 {{- include "slurm.pdb" (merge (dict "object" .object) $who) }}
 {{- end }}

@@ -4,6 +4,14 @@
 {{- if ne (len $names) (len ($names | uniq)) -}}
 {{- fail (printf "clusters: %s: a name is given twice; the name of a Slurm cluster is unique in the Kubernetes cluster" (join ", " $names)) -}}
 {{- end -}}
+{{- range $label, $_ := .Values.commonLabels -}}
+{{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|part-of|managed-by|version)|helm\\.sh/chart|(.*\\.)?sunk\\.coreweave\\.com/.*)$" $label -}}
+{{- fail (printf "commonLabels: the chart sets %s itself, and finds its Pods by such labels: take another name" $label) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.nodesetController.podMonitor.enabled (dig "serviceMonitor" "enabled" false .Values.nodesetController) -}}
+{{- fail "nodesetController.serviceMonitor.enabled: podMonitor has the same Pods scraped, so each series would be there twice: enable one of the two" -}}
+{{- end -}}
 {{- $topology := .Values.nodesetController.topology -}}
 {{- if and (has $topology.kind (list "tree" "block")) (not $topology.labels) -}}
 {{- fail (printf "nodesetController.topology.labels: a %s needs the labels of Nodes that it is made of" $topology.kind) -}}

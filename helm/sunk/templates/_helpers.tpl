@@ -1,10 +1,32 @@
-{{/* Labels of every object. Takes (dict "root" $ "component" NAME). */}}
+{{/* Labels of every object. Takes (dict "root" $ "component" NAME "labels" FURTHER); FURTHER go before commonLabels. */}}
 {{- define "sunk.labels" -}}
 {{ include "sunk.selector" . }}
 app.kubernetes.io/part-of: sunk
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- with merge dict (.labels | default dict) (.root.Values.commonLabels | default dict) }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Annotations of an object, as the lines that follow its labels. Takes a dict. */}}
+{{- define "sunk.annotations" -}}
+{{- with . }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Annotations of a component's Service. Takes the component's values. */}}
+{{- define "sunk.serviceAnnotations" -}}
+{{- include "sunk.annotations" (dig "service" "annotations" dict .) }}
+{{- end }}
+
+{{/* Annotations of a component's ServiceAccount. Takes (dict "root" $ "values" COMPONENT). */}}
+{{- define "sunk.accountAnnotations" -}}
+{{- $common := dig "serviceAccount" "annotations" dict .root.Values.podDefaults }}
+{{- include "sunk.annotations" (dig "serviceAccount" "annotations" $common .values) }}
 {{- end }}
 
 {{/* What selects the Pods of a component: never changes. */}}
@@ -41,7 +63,7 @@ securityContext:
 {{- with .root.Values.global.imagePullSecrets }}
 imagePullSecrets:
 {{- range . }}
-- name: {{ . }}
+- name: {{ kindIs "map" . | ternary . (dict "name" .) | dig "name" "" }}
 {{- end }}
 {{- end }}
 {{- with include "sunk.podValue" (merge (dict "key" "priorityClassName") .) }}
@@ -59,6 +81,13 @@ tolerations:
 {{- end }}
 affinity:
   {{- include "sunk.podValue" (merge (dict "key" "affinity") .) | default (include "sunk.affinity" .) | nindent 2 }}
+{{- with include "sunk.podValue" (merge (dict "key" "topologySpreadConstraints") .) }}
+topologySpreadConstraints:
+{{- range . | fromYamlArray }}
+{{- if not (hasKey . "labelSelector") }}{{ $_ := set . "labelSelector" (dict "matchLabels" (include "sunk.selector" $ | fromYaml)) }}{{ end }}
+- {{ toJson . }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "sunk.affinity" -}}
@@ -83,8 +112,8 @@ podAntiAffinity:
 labels:
   {{- include "sunk.selector" . | nindent 2 }}
   app.kubernetes.io/part-of: sunk
-  {{- with include "sunk.podValue" (merge (dict "key" "podLabels") .) }}
-  {{- . | nindent 2 }}
+  {{- with merge (include "sunk.podValue" (merge (dict "key" "podLabels") .) | fromYaml) (.root.Values.commonLabels | default dict) }}
+  {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- $annotations := include "sunk.podValue" (merge (dict "key" "podAnnotations") .) }}
 {{- if or .checksum .scraped $annotations }}
