@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
 from sunk_ctl import tables
-from sunk_ctl.cluster import NOT_NOW, REFUSED, NoAnswerError, refusal
 from sunk_ctl.config import kubeconfig
 from sunk_ctl.main import What, path_of
+from sunk_ctl.refusals import NOT_NOW, REFUSED, NoAnswerError, refusal
 from sunk_ctl.texts import as_json
 from sunk_events.requests import Finding
 from sunk_events.view import ClusterStatus, Explained, JobRow, Jobs, Part, ServiceRow, Status

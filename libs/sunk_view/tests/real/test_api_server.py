@@ -37,6 +37,7 @@ from sunk_events.requests import (
     Refused,
 )
 from sunk_events.view import HIDDEN, ROOT
+from sunk_kube.wellknown import ANNOTATION_CORDON_REASON
 from sunk_lab import charts
 from sunk_lab.kube.certificates import Authority
 from sunk_lab.kube.lab import KubeLab
@@ -53,7 +54,7 @@ NAMESPACE = "sunk"
 AGO = datetime.now(UTC) - timedelta(minutes=5)
 # After the tests, so that no answer looks old however long after this module's import they run.
 FRESH = AGO + timedelta(days=1)
-PEOPLE = ("alice", "bob", "carol", "dave")
+PEOPLE = ("alice", "bob", "carol", "dave", "erin")
 # Kubernetes' own role `view` gets its rules of a controller, which does not run here.
 BINDINGS = """
 apiVersion: rbac.authorization.k8s.io/v1
@@ -78,6 +79,35 @@ kind: ClusterRoleBinding
 metadata: {name: carol}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: sunk-view}
 subjects: [{kind: User, name: carol, apiGroup: rbac.authorization.k8s.io}]
+---
+# As `sunkctl` names it in a refusal.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: operates-nodes}
+rules: [{apiGroups: [""], resources: [nodes, nodes/status], verbs: [get, list, patch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: erin}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: operates-nodes}
+subjects: [{kind: User, name: erin, apiGroup: rbac.authorization.k8s.io}]
+"""
+NODES = """
+apiVersion: v1
+kind: Node
+metadata:
+  name: node1
+  labels: {sunk.coreweave.com/pod: d1, sunk.coreweave.com/cluster: c1, sunk.coreweave.com/nodeset: gpu}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: node2
+  labels: {sunk.coreweave.com/pod: d2, sunk.coreweave.com/cluster: c1, sunk.coreweave.com/nodeset: gpu}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node3}
 """
 
 
@@ -100,6 +130,12 @@ def states() -> list[tuple[str, State]]:
             "d1",
             KubePodState(
                 changed=AGO, pod="d1", namespace="slurm", nodeset="gpu", kube_node="node1", phase="running"
+            ),
+        ),
+        (
+            "d2",
+            KubePodState(
+                changed=AGO, pod="d2", namespace="slurm", nodeset="gpu", kube_node="node2", phase="running"
             ),
         ),
         (
@@ -264,7 +300,7 @@ def apply_chart(lab: KubeLab, made: charts.Objects, port: int) -> None:
     }
     for one in (*names, *found, endpoints):
         wait_for("the object", lambda one=one: lab.kubectl("apply", "-f", "-", input=json.dumps(one)))
-    lab.kubectl("apply", "-f", "-", input=BINDINGS)
+    lab.kubectl("apply", "-f", "-", input=BINDINGS + "---" + NODES)
 
 
 def kubeconfig_of_account(lab: KubeLab, folder: Path) -> Path:
@@ -458,3 +494,88 @@ def test_sunkctl_shows_the_whole_to_an_administrator_and_no_control_character(st
     assert "team-b/web" in shown["locks"].stdout
     assert "train" in pods.stdout
     assert [job["job"] for job in json.loads(as_json.stdout)["items"]] == [11, 12]
+
+
+def of_node(stage: Stage, name: str) -> dict[str, Any]:
+    """Return how a Node is cordoned, and what asks for its reboot."""
+    found = json.loads(stage.lab.kubectl("get", "node", name, "-o", "json"))
+    conditions = found["status"].get("conditions", [])
+    return {
+        "cordoned": found["spec"].get("unschedulable", False),
+        "reason": found["metadata"].get("annotations", {}).get(ANNOTATION_CORDON_REASON),
+        "reboot": [one["reason"] for one in conditions if one["type"] == "PhaseState"],
+    }
+
+
+FREE: dict[str, Any] = {"cordoned": False, "reason": None, "reboot": []}
+
+
+def test_a_drain_by_the_slurm_nodes_name_is_a_cordon_with_its_reason_and_an_undrain_ends_it(
+    stage: Stage,
+) -> None:
+    tried = stage.sunkctl("erin", "drain", "d2", "--reason", "bad fan", "--dry-run")
+    before = of_node(stage, "node2")
+    done = stage.sunkctl("erin", "drain", "d2", "--reason", "bad fan")
+    again = stage.sunkctl("erin", "drain", "node2", "--reason", "bad fan")
+    other = stage.sunkctl("erin", "drain", "node2", "--reason", "xid 79")
+    drained = of_node(stage, "node2")
+    wrong = stage.sunkctl("erin", "undrain", "d2", "--reason", "xid 79")
+    back = stage.sunkctl("erin", "undrain", "d2", "-o", "json")
+
+    assert (tried.returncode, before) == (0, FREE)
+    assert tried.stdout == "c1 d2, Node node2: cordoned (bad fan), dry run: nothing was changed\n"
+    assert (done.returncode, done.stdout) == (0, "c1 d2, Node node2: cordoned (bad fan)\n")
+    assert "whether d2 has a drain of Slurm's administrators is not known now" in done.stderr
+    assert (again.returncode, again.stdout) == (0, "c1 d2, Node node2: cordoned already (bad fan)\n")
+    assert (other.returncode, "cordoned already: bad fan" in other.stderr) == (1, True)
+    assert drained == FREE | {"cordoned": True, "reason": "bad fan"}
+    assert (wrong.returncode, "for another reason: bad fan" in wrong.stderr) == (1, True)
+    assert (back.returncode, json.loads(back.stdout)["reason"]) == (0, "bad fan")
+    assert of_node(stage, "node2") == FREE
+
+
+def test_a_user_without_rights_learns_which_are_missing_and_what_would_do(stage: Stage) -> None:
+    blind = stage.sunkctl("dave", "drain", "d2", "--reason", "x")
+    reader = stage.sunkctl("carol", "drain", "d2", "--reason", "x", "--dry-run")
+
+    assert (blind.returncode, reader.returncode) == (3, 3)
+    assert 'User "dave" cannot get resource "nodes"' in blind.stderr
+    assert 'User "carol" cannot patch resource "nodes"' in reader.stderr
+    assert "create clusterrole NAME --verb=get,list,patch --resource=nodes" in reader.stderr
+    assert of_node(stage, "node2") == FREE
+
+
+def test_a_node_that_is_none_is_answered_with_near_names_and_changed_nothing(stage: Stage) -> None:
+    mistyped = stage.sunkctl("erin", "drain", "nod2", "--reason", "x")
+    not_ours = stage.sunkctl("erin", "drain", "node3", "--reason", "x")
+    no_name = stage.sunkctl("erin", "drain", "../pods", "--reason", "x")
+    long = stage.sunkctl("erin", "drain", "x" * 100_000, "--reason", "x")
+    crafted = stage.sunkctl("erin", "drain", "d2", "--reason", "\x1b[2Jx")
+
+    assert (mistyped.returncode, "did you mean node2" in mistyped.stderr) == (4, True)
+    assert (not_ours.returncode, "no Slurm node is on the Node node3" in not_ours.stderr) == (4, True)
+    assert (no_name.returncode, long.returncode, len(long.stderr) < 300) == (2, 2, True)
+    assert (crafted.returncode, "--reason: has the control character" in crafted.stderr) == (2, True)
+    assert "\x1b" not in crafted.stderr
+    assert of_node(stage, "node3") == FREE
+
+
+def test_a_reboot_is_asked_for_of_a_node_that_is_drained_and_idle_only(stage: Stage) -> None:
+    early = stage.sunkctl("erin", "reboot", "d1", "--reason", "firmware")
+    stage.sunkctl("erin", "drain", "d1", "--reason", "firmware")
+    stage.sunkctl("erin", "drain", "d2", "--reason", "firmware")
+    busy = stage.sunkctl("erin", "reboot", "d2", "--reason", "firmware")
+    locked = stage.sunkctl("erin", "reboot", "d1", "--reason", "firmware")
+    before = of_node(stage, "node1")
+    forced = stage.sunkctl("erin", "reboot", "d1", "--reason", "firmware", "--force")
+    again = stage.sunkctl("erin", "reboot", "d1", "--reason", "firmware", "--force")
+    stage.sunkctl("erin", "undrain", "d1")
+    stage.sunkctl("erin", "undrain", "d2")
+
+    assert (early.returncode, "is not cordoned" in early.stderr) == (1, True)
+    assert (busy.returncode, "is not drained in Slurm yet" in busy.stderr) == (5, True)
+    assert (locked.returncode, "its lock is held" in locked.stderr) == (1, True)
+    assert before["reboot"] == []
+    assert forced.stdout == "c1 d1, Node node1: reboot asked for (firmware)\n"
+    assert again.stdout == "c1 d1, Node node1: reboot asked for already (firmware)\n"
+    assert of_node(stage, "node1")["reboot"] == ["production-powerreset"]
