@@ -8,19 +8,28 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeVar
-from urllib.parse import quote
 
 import msgspec
 import typer
 
 from sunk_bus.main import main as bus_main
-from sunk_ctl import node_commands, tables
+from sunk_ctl import event_commands, node_commands, tables
 from sunk_ctl.cluster import Cluster
-from sunk_ctl.operations import NAME_CHARS
-from sunk_ctl.refusals import NOT_FOUND, NoAnswerError
-from sunk_ctl.running import Config, Context, Form, Output, Render, answered, end, show, warn
+from sunk_ctl.refusals import NOT_FOUND
+from sunk_ctl.running import (
+    Config,
+    Context,
+    Form,
+    Namespace,
+    Output,
+    Render,
+    answered,
+    end,
+    name_of,
+    show,
+    warn,
+)
 from sunk_events.view import Explained, Jobs, Locks, Nodes, Pods, Status
-from sunk_kube.resources import is_name
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -31,7 +40,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _command in (node_commands.drain, node_commands.undrain, node_commands.reboot):
+for _command in (event_commands.events, node_commands.drain, node_commands.undrain, node_commands.reboot):
     app.command()(_command)
 
 
@@ -44,9 +53,6 @@ class What(StrEnum):
     GANG = "gang"
 
 
-Namespace = Annotated[
-    str, typer.Option("--namespace", "-n", help="Namespace; default: that of the context, or `default`")
-]
 Wide = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Pods of all namespaces")]
 
 
@@ -87,7 +93,7 @@ def pods(
     async def get(cluster: Cluster) -> Pods:
         if all_namespaces:
             return await cluster.get(Pods, "/placements")
-        return await cluster.get(Pods, f"/namespaces/{_name(namespace or cluster.namespace)}/pods")
+        return await cluster.get(Pods, f"/namespaces/{name_of(namespace or cluster.namespace)}/pods")
 
     _run(context, kubeconfig, output, get, tables.pods)
 
@@ -121,14 +127,8 @@ def path_of(what: What, name: str, namespace: str) -> str:
     """Return where the explanation is. Raises `NoAnswerError` for what can be no name."""
     if what in {What.POD, What.GANG}:
         given, _, alone = name.rpartition("/")
-        return f"/namespaces/{_name(given or namespace)}/{what}s/{_name(alone)}/explain"
-    return f"/{what}s/{_name(name)}/explain"
-
-
-def _name(name: str) -> str:
-    if not is_name(name):
-        raise NoAnswerError(f"{name[:NAME_CHARS]!r} is no name of Kubernetes or Slurm", 2)
-    return quote(name, safe="")
+        return f"/namespaces/{name_of(given or namespace)}/{what}s/{name_of(alone)}/explain"
+    return f"/{what}s/{name_of(name)}/explain"
 
 
 def _get(kind: type[T], path: str) -> Callable[[Cluster], Awaitable[T]]:

@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, NoReturn, TypeVar
+from urllib.parse import quote
 
 import anyio
 import msgspec
@@ -15,12 +16,15 @@ from rich.console import Console, RenderableType
 
 from sunk_ctl.cluster import Cluster, opened
 from sunk_ctl.config import kubeconfig
+from sunk_ctl.operations import NAME_CHARS
 from sunk_ctl.refusals import NoAnswerError
 from sunk_ctl.texts import as_json, shown
+from sunk_kube.resources import is_name
 from sunk_runtime.clock import now
 from sunk_runtime.errors import SunkError
 
 T = TypeVar("T", bound=msgspec.Struct)
+R = TypeVar("R")
 Render = Callable[[T, datetime], list[RenderableType]]
 
 WIDE: Final = 240
@@ -43,11 +47,22 @@ Config = Annotated[
 ]
 Output = Annotated[Form, typer.Option("--output", "-o", help="Print a table for people, or JSON or YAML")]
 
+Namespace = Annotated[
+    str, typer.Option("--namespace", "-n", help="Namespace; default: that of the context, or `default`")
+]
 
-def answered(context: str, config: Path | None, get: Callable[[Cluster], Awaitable[T]]) -> T:
+
+def name_of(name: str) -> str:
+    """Return *name* as a path has it. Raises `NoAnswerError` for what can be no name."""
+    if not is_name(name):
+        raise NoAnswerError(f"{name[:NAME_CHARS]!r} is no name of Kubernetes or Slurm", 2)
+    return quote(name, safe="")
+
+
+def answered(context: str, config: Path | None, get: Callable[[Cluster], Awaitable[R]]) -> R:
     """Return what *get* has of the cluster; or say why not, and end with the status of that."""
 
-    async def ask() -> T:
+    async def ask() -> R:
         async with opened(context, kubeconfig(config)) as cluster:
             return await get(cluster)
 
