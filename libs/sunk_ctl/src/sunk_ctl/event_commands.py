@@ -36,7 +36,7 @@ def events(  # noqa: PLR0917 - typer takes arguments by position
     kubeconfig: Config = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Show what happened to nodes, jobs and Pods. Needs the ClusterRole sunk-view, or the right to get the Pod."""
+    """Show what happened to nodes, jobs and Pods. Needs sunk-view, or the right to get the Pod or Nodes."""
 
     async def get(cluster: Cluster) -> None:
         path = path_of(node, pod, job, namespace or cluster.namespace)
