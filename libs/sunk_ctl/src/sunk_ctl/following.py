@@ -23,9 +23,27 @@ Note = Callable[[str], None]
 
 
 async def events(
-    cluster: Cluster, path: str, query: dict[str, str], take: Take, note: Note, *, is_following: bool
+    cluster: Cluster,
+    path: str,
+    query: dict[str, str],
+    take: Take,
+    note: Note,
+    *,
+    is_following: bool,
+    poll_s: float = POLL_S,
+    again_s: float = AGAIN_S,
 ) -> None:
     """Hand the events at *path* on to *take*; with *is_following*, those to come too, until cancelled.
+
+    Args:
+        cluster: Whose view is asked.
+        path: Where the events are.
+        query: Of the first question: how far back.
+        take: Is given each event once.
+        note: Is told what is amiss.
+        is_following: Go on.
+        poll_s: Between two questions.
+        again_s: After a question that had no answer.
 
     Raises:
         NoAnswerError: nothing is known of it, the user may not, or the first answer did not come.
@@ -43,11 +61,11 @@ async def events(
         said = found.problems
         if not is_following:
             return
-        await anyio.sleep(PAUSE_S if found.is_more else POLL_S)
-        found = await _next(cluster, path, {"after": found.after, "key": found.key}, note)
+        await anyio.sleep(PAUSE_S if found.is_more else poll_s)
+        found = await _next(cluster, path, {"after": found.after, "key": found.key}, note, again_s)
 
 
-async def _next(cluster: Cluster, path: str, query: dict[str, str], note: Note) -> Events:
+async def _next(cluster: Cluster, path: str, query: dict[str, str], note: Note, again_s: float) -> Events:
     """Return the next answer, however long it takes until there is one."""
     is_told = False
     while True:
@@ -59,4 +77,4 @@ async def _next(cluster: Cluster, path: str, query: dict[str, str], note: Note) 
             if not is_told:
                 note(f"{error}. Trying again; no event is left out")
             is_told = True
-            await anyio.sleep(AGAIN_S)
+            await anyio.sleep(again_s)

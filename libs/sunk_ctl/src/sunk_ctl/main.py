@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from sunk_bus.main import main as bus_main
-from sunk_ctl import event_commands, node_commands, tables
+from sunk_ctl import doctor_command, event_commands, node_commands, tables, top
 from sunk_ctl.cluster import Cluster
 from sunk_ctl.refusals import NOT_FOUND
 from sunk_ctl.running import (
@@ -40,7 +40,14 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _command in (event_commands.events, node_commands.drain, node_commands.undrain, node_commands.reboot):
+for _command in (
+    top.top,
+    event_commands.events,
+    node_commands.drain,
+    node_commands.undrain,
+    node_commands.reboot,
+    doctor_command.doctor,
+):
     app.command()(_command)
 
 
