@@ -43,7 +43,13 @@ def node(name: str = "node1", *, slurm: str = "gpu-1", reason: str | None = None
 
 
 def row(**fields: Any) -> NodeRow:  # noqa: ANN401 - of every type
-    known = {"cluster": "c1", "node": "gpu-1", "kube_node": "node1", "state": "IDLE", "is_drain": True}
+    known: dict[str, Any] = {
+        "cluster": "c1",
+        "node": "gpu-1",
+        "kube_node": "node1",
+        "state": "IDLE",
+        "is_drain": True,
+    }
     return NodeRow(**{**known, **fields})
 
 

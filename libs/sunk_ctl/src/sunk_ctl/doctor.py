@@ -274,7 +274,9 @@ async def examined(api: Api, given: Given) -> Examined:
         SunkError: the API server refuses, or does not answer.
     """
     try:
-        values = yaml.safe_load(given.values.read_text()) or {}
+        values: dict[str, Any] = msgspec.convert(
+            yaml.safe_load(given.values.read_text()) or {}, dict[str, Any]
+        )
         wanted = wanted_of(values, given.release, given.namespace, given.chart)
     except (OSError, ValueError, yaml.YAMLError, helm.HelmError) as error:
         raise ConfigError(f"{given.values}: {error}") from error

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -95,8 +95,7 @@ def _text(value: object) -> str:
         case None | False | "" | ():
             return ""
         case tuple():
-            items: Iterable[object] = value  # pyright: ignore[reportUnknownVariableType] - of whatever it holds
-            return ", ".join(map(str, items))
+            return ", ".join(map(str, cast("tuple[object, ...]", value)))
         case float():
             return f"{value:.1f}"
         case datetime():

@@ -18,8 +18,7 @@ import helm_python as helm
 import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from sunk_ctl.main import app
 from sunk_events import subjects
@@ -713,6 +712,42 @@ def test_a_reboot_is_asked_for_of_a_node_that_is_drained_and_idle_only(stage: St
     assert forced.stdout == "c1 d1, Node node1: reboot asked for (firmware)\n"
     assert again.stdout == "c1 d1, Node node1: reboot asked for already (firmware)\n"
     assert of_node(stage, "node1")["reboot"] == ["production-powerreset"]
+
+
+def test_doctor_looks_at_the_cluster_by_the_users_own_rights(stage: Stage, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    sets = "{cpu: {nodeSelector: {kind: cpu}, replicas: 2}}"
+    values.write_text(f"clusterName: prod\nnats: {{existingSecret: x}}\ncompute: {{nodes: {sets}}}\n")
+    found = stage.run("admin", "doctor", str(values), "-o", "json")
+    blind = stage.run("dave", "doctor", str(values))
+    refused = stage.run("admin", "doctor", str(stage.folder / "none.yaml"))
+
+    assert found.exit_code == 1
+    assert "compute.nodes.cpu: no Node has the labels" in json.dumps(json.loads(found.stdout)["findings"])
+    assert (blind.exit_code, 'User "dave" cannot list' in blind.stderr) == (1, True)
+    assert (refused.exit_code, "none.yaml" in refused.stderr) == (1, True)
+
+
+def test_top_without_a_terminal_prints_one_status_after_the_other(stage: Stage) -> None:
+    shown = stage.run("admin", "top", "--count", "2", "--interval", "1")
+
+    assert (shown.exit_code, shown.stdout.count("Slurm cluster c1")) == (0, 2)
+    assert "\x1b" not in shown.stdout
+
+
+def test_kubectl_discovers_the_group_and_warns_of_nothing(stage: Stage) -> None:
+    with httpx.Client(verify=stage.context("admin"), trust_env=False, timeout=30) as client:
+        answers = [
+            client.get(f"{stage.lab.network.api}{path}")
+            for path in ("/apis/view.sunk.coreweave.com", ROOT, "/apis", f"{ROOT}/status")
+        ]
+    groups = [group["name"] for group in answers[2].json()["groups"]]
+
+    assert [(answer.status_code, answer.headers.get("warning")) for answer in answers] == [(200, None)] * 4
+    assert "view.sunk.coreweave.com" in groups
+    assert "view.sunk.coreweave.com" not in stage.lab.kubectl("api-resources", "--output=name")
+    assert "view.sunk.coreweave.com/v1alpha1" in stage.lab.kubectl("api-versions").split()
+    assert "clusters" in json.loads(stage.lab.kubectl("get", "--raw", f"{ROOT}/status"))
 
 
 def test_following_goes_on_where_it_was_after_nats_was_away_without_loss_or_double(stage: Stage) -> None:
