@@ -43,14 +43,9 @@ def node(name: str = "node1", *, slurm: str = "gpu-1", reason: str | None = None
 
 
 def row(**fields: Any) -> NodeRow:  # noqa: ANN401 - of every type
-    known: dict[str, Any] = {
-        "cluster": "c1",
-        "node": "gpu-1",
-        "kube_node": "node1",
-        "state": "IDLE",
-        "is_drain": True,
-    }
-    return NodeRow(**{**known, **fields})
+    known = {"cluster": "c1", "node": "gpu-1", "kube_node": "node1", "state": "IDLE"}
+    wanted: dict[str, Any] = {"is_drain": True, **known, **fields}
+    return NodeRow(**wanted)
 
 
 def test_a_drain_is_a_cordon_with_its_reason_of_the_version_that_was_read() -> None:

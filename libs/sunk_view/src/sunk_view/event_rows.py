@@ -16,6 +16,11 @@ OF_NODES: Final = frozenset({"slurm.node", "lock.node", "hook.node", "kube.node"
 OF_JOBS: Final = frozenset({"slurm.job", "hook.job"})
 OF_PODS: Final = "placement.pod"
 AFTER_CHARS: Final = 8192
+LAST: Final = 50
+"""Rows with which a reader begins, who asks for no other number."""
+PAGE: Final = 200
+"""Rows of one answer, for each Slurm cluster."""
+SINCE_MAX_S: Final = 7 * 86400
 _DIGITS: Final = 19
 _SAID: Final = frozenset({"uid", "namespace", "pod"})
 """Of a placement, what the row has in fields of their own, or says nobody anything."""

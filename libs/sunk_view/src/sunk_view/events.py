@@ -20,12 +20,21 @@ from sunk_runtime.near import near
 from sunk_view.access import Access, Right, wide
 from sunk_view.answers import Answer, refusal
 from sunk_view.callers import Caller
-from sunk_view.event_rows import OF_JOBS, OF_NODES, OF_PODS, Position, Wanted, read, written
-from sunk_view.facts import PAGE, Facts, Page
+from sunk_view.event_rows import (
+    LAST,
+    OF_JOBS,
+    OF_NODES,
+    OF_PODS,
+    PAGE,
+    SINCE_MAX_S,
+    Position,
+    Wanted,
+    read,
+    written,
+)
+from sunk_view.facts import Facts, Page
 from sunk_view.states import ClusterStates
 
-LAST: Final = 50
-SINCE_MAX_S: Final = 7 * 86400
 KEYS_MAX: Final = 8
 """Names by which one thing is known, in all Slurm clusters."""
 _DIGITS: Final = 7

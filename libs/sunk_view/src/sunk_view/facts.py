@@ -20,12 +20,10 @@ from sunk_events import subjects
 from sunk_events.view import EventRow
 from sunk_runtime.errors import JetStreamRejectedError, TransientError
 from sunk_runtime.jetstream import Bus
-from sunk_view.event_rows import Position, Stored, Wanted, row_of
+from sunk_view.event_rows import PAGE, Position, Stored, Wanted, row_of
 
 AT_ONCE: Final = 4
 """Questions that read; each has one call of JetStream under way."""
-PAGE: Final = 200
-"""Rows of one answer, for each Slurm cluster."""
 LOOKED_AT_MAX: Final = 400
 """Messages that one answer reads, where most are not wanted."""
 ANSWER_S: Final = 4.0

@@ -19,7 +19,7 @@ from sunk_events.view import GROUP, ROOT, Events, Explained, Jobs, Locks, Nodes,
 from sunk_kube.resources import is_name
 from sunk_runtime.errors import SunkError, TransientError
 from sunk_runtime.http_guard import line_of
-from sunk_view import discovery, hiding, tables
+from sunk_view import discovery, hiding, openapi, tables
 from sunk_view.access import Access, NotAllowedError, Right, wide
 from sunk_view.answers import JSON, Answer, forbidden, refusal
 from sunk_view.callers import Caller, FrontProxy, UnknownCallerError, decoded
@@ -63,6 +63,8 @@ class Serving:
             "/apis": discovery.GROUPS_OBJECT,
             f"/apis/{GROUP}": discovery.GROUP_OBJECT,
             ROOT: discovery.RESOURCES_OBJECT,
+            openapi.DISCOVERY_PATH: openapi.listed(),
+            openapi.DOCUMENT_PATH: openapi.document(),
         }
         found = {
             f"{ROOT}/status": self._status,

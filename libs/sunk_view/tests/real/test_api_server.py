@@ -48,6 +48,7 @@ from sunk_lab.processes import wait_for
 from sunk_lab.reserved import reserved_lab
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.requests import answering
+from sunk_view import openapi
 
 pytestmark = pytest.mark.lab
 
@@ -726,6 +727,18 @@ def test_doctor_looks_at_the_cluster_by_the_users_own_rights(stage: Stage, tmp_p
     assert "compute.nodes.cpu: no Node has the labels" in json.dumps(json.loads(found.stdout)["findings"])
     assert (blind.exit_code, 'User "dave" cannot list' in blind.stderr) == (1, True)
     assert (refused.exit_code, "none.yaml" in refused.stderr) == (1, True)
+
+
+def test_the_api_server_lists_the_openapi_document_and_passes_it_on(stage: Stage) -> None:
+    def listed() -> str:
+        found = json.loads(stage.lab.kubectl("get", "--raw", "/openapi/v3"))
+        return str(found["paths"].get(ROOT[1:], {}).get("serverRelativeURL", ""))
+
+    wait_for("the document", lambda: bool(listed()), 200)
+    document = json.loads(stage.lab.kubectl("get", "--raw", listed()))
+
+    assert document == json.loads(json.dumps(openapi.document()))
+    assert f"{ROOT}/status" in document["paths"]
 
 
 def test_top_without_a_terminal_prints_one_status_after_the_other(stage: Stage) -> None:

@@ -12,8 +12,8 @@ from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import BusUnavailableError, TransientError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import until
-from sunk_view.event_rows import Position, Wanted
-from sunk_view.facts import LOOKED_AT_MAX, PAGE, Facts, Page
+from sunk_view.event_rows import PAGE, Position, Wanted
+from sunk_view.facts import LOOKED_AT_MAX, Facts, Page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.lab]
 T0 = datetime.now(UTC)
