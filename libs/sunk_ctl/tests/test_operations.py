@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sunk_ctl import operations
 from sunk_ctl.node_commands import sentence
 from sunk_ctl.operations import Acted, Change, reason_of
-from sunk_ctl.refusals import NOT_FOUND, NOT_NOW, REFUSED, NoAnswerError, of_nodes
+from sunk_ctl.refusals import NOT_FOUND, NOT_NOW, REFUSED, NoAnswerError, of_kubernetes
 from sunk_events.view import NodeRow
 from sunk_kube.errors import KubeRejectedError, KubeUnavailableError
 from sunk_kube.objects import Node
@@ -194,8 +194,8 @@ def test_an_idle_node_may_be_rebooted_whatever_ails_another_cluster() -> None:
 def test_a_refusal_names_a_cluster_role_that_would_do() -> None:
     said = 'nodes "node1" is forbidden: User "dave" cannot patch resource'
     text = f"patch /api/v1/nodes/node1: HTTP 403: {said}"
-    error = of_nodes(KubeRejectedError(text, status=403), "nodes,nodes/status")
-    away = of_nodes(KubeUnavailableError("get /api/v1/nodes/x: HTTP 503"))
+    error = of_kubernetes(KubeRejectedError(text, status=403), "nodes,nodes/status")
+    away = of_kubernetes(KubeUnavailableError("get /api/v1/nodes/x: HTTP 503"))
 
     assert error.status == REFUSED
     assert str(error) == (

@@ -8,9 +8,10 @@ import typer
 from rich.console import RenderableType
 
 from sunk_ctl.cluster import Cluster
-from sunk_ctl.refusals import NoAnswerError
+from sunk_ctl.refusals import NoAnswerError, of_kubernetes
 from sunk_ctl.running import Config, Context, Form, Output, answered, show
 from sunk_ctl.texts import shown
+from sunk_kube.errors import KubeRejectedError
 
 if TYPE_CHECKING:
     from sunk_ctl.doctor import Examined
@@ -33,7 +34,10 @@ def doctor(  # noqa: PLR0917 - typer takes arguments by position
         if not (folder / "Chart.yaml").is_file():
             raise NoAnswerError(f"--chart: {folder} is no folder of helm/slurm", 2)
         given = module.Given(values=values, namespace=namespace, release=release, chart=folder)
-        return await module.examined(cluster.api, given)
+        try:
+            return await module.examined(cluster.api, given)
+        except KubeRejectedError as error:
+            raise of_kubernetes(error, "") from error
 
     found = answered(context, kubeconfig, get)
     count = len(found.findings)

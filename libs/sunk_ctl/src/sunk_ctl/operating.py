@@ -13,7 +13,7 @@ import msgspec
 from sunk_ctl import operations
 from sunk_ctl.cluster import Cluster
 from sunk_ctl.operations import Acted, Change
-from sunk_ctl.refusals import NoAnswerError, of_nodes
+from sunk_ctl.refusals import NoAnswerError, of_kubernetes
 from sunk_events.view import Nodes
 from sunk_kube import wellknown as wk
 from sunk_kube.errors import KubeNotFoundError
@@ -107,7 +107,7 @@ async def _change(
         except NoAnswerError:
             raise
         except SunkError as error:
-            raise of_nodes(error, resources) from error
+            raise of_kubernetes(error, resources) from error
         return node, True
     raise NoAnswerError(f"others change {name} all the time: try again", 5)
 

@@ -31,8 +31,9 @@ def refusal(error: SunkError, path: str) -> NoAnswerError:
     match error:
         case KubeNotFoundError():
             message = (
-                f"this Kubernetes cluster has no API {GROUP}: an administrator sets view.enabled in "
-                "helm/sunk (docs/sunkctl.md), or the kubeconfig names another cluster (--context)"
+                f"this Kubernetes cluster has no API {GROUP}, or an older one: an administrator "
+                "sets view.enabled in helm/sunk (docs/sunkctl.md), or the kubeconfig names another cluster "
+                "(--context)"
             )
             return NoAnswerError(message, NOT_NOW)
         case KubeRejectedError(status=status) if status == _FORBIDDEN:
@@ -46,18 +47,19 @@ def refusal(error: SunkError, path: str) -> NoAnswerError:
             return NoAnswerError(text or str(error), 1)
 
 
-def of_nodes(error: SunkError, resources: str = "nodes") -> NoAnswerError:
-    """Return what *error* of a call about Nodes means.
+def of_kubernetes(error: SunkError, resources: str = "nodes") -> NoAnswerError:
+    """Return what *error* of the API server itself means.
 
     Args:
         error: What the API server answered.
-        resources: Those that the command needs, as kubectl has them.
+        resources: Those that the command needs, as kubectl has them; empty: many.
     """
     text = _HEAD.sub("", str(error))
     match error:
         case KubeRejectedError(status=status) if status == _FORBIDDEN:
             role = f"kubectl create clusterrole NAME --verb=get,list,patch --resource={resources}"
-            return NoAnswerError(f"{text}. A ClusterRole that has it: {role}", REFUSED)
+            hint = f". A ClusterRole that has it: {role}" if resources else ""
+            return NoAnswerError(f"{text}{hint}", REFUSED)
         case KubeUnavailableError():
             return NoAnswerError(f"no answer: {text or error}. It may have happened: try again", NOT_NOW)
         case _:
