@@ -38,7 +38,7 @@ def drain(  # noqa: PLR0917 - typer takes arguments by position
     async def act(cluster: Cluster) -> Acted:
         return await operating.drain(cluster, node, reason, is_overwrite=overwrite, is_dry_run=dry_run)
 
-    _tell(answered(context, kubeconfig, act), output)
+    _print(answered(context, kubeconfig, act), output)
 
 
 def undrain(  # noqa: PLR0917 - as above
@@ -54,7 +54,7 @@ def undrain(  # noqa: PLR0917 - as above
     async def act(cluster: Cluster) -> Acted:
         return await operating.undrain(cluster, node, reason, is_dry_run=dry_run)
 
-    _tell(answered(context, kubeconfig, act), output)
+    _print(answered(context, kubeconfig, act), output)
 
 
 def reboot(  # noqa: PLR0917 - as above
@@ -78,7 +78,7 @@ def reboot(  # noqa: PLR0917 - as above
         asked = (condition, condition_reason)
         return await operating.reboot(cluster, node, reason, asked, is_forced=force, is_dry_run=dry_run)
 
-    _tell(answered(context, kubeconfig, act), output)
+    _print(answered(context, kubeconfig, act), output)
 
 
 _DONE: Final = {
@@ -96,7 +96,7 @@ def sentence(done: Acted) -> str:
     return f"{done.cluster} {done.node}, Node {done.kube_node}: {word}{why}{tried}"
 
 
-def _tell(done: Acted, output: Form) -> None:
+def _print(done: Acted, output: Form) -> None:
     lines: list[RenderableType] = [shown(sentence(done))]
     show(done, output, lambda _found, _now: lines)
     for note in done.notes:

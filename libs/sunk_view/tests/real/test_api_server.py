@@ -606,7 +606,7 @@ def test_all_events_need_the_cluster_role_and_do_not_name_pods_that_may_not_be_r
 def test_a_query_that_is_wrong_is_refused_by_the_name_of_its_parameter(
     stage: Stage, query: str, field: str
 ) -> None:
-    status, answer = stage.get("admin", f"/events?{query}")
+    status, answer = stage.get("carol", f"/events?{query}")
 
     assert (status, answer["message"].partition(":")[0]) == (400, field)
 
@@ -764,7 +764,7 @@ def test_kubectl_discovers_the_group_and_warns_of_nothing(stage: Stage) -> None:
 
 
 def test_following_goes_on_where_it_was_after_nats_was_away_without_loss_or_double(stage: Stage) -> None:
-    env = {**os.environ, "KUBECONFIG": str(stage.kubeconfig("admin")), "NO_PROXY": "*"}  # noqa: TID251 - a program's own
+    env = {**os.environ, "KUBECONFIG": str(stage.kubeconfig("erin")), "NO_PROXY": "*"}  # noqa: TID251 - a program's own
     program = Path(sys.executable).with_name("sunkctl")
     command = [program, "events", "--follow", "--node", "d1", "--last", "1", "-o", "json"]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
