@@ -10,7 +10,7 @@ import yaml
 from sunk_ctl import doctor
 from sunk_kube.objects import Node
 
-DOCTOR: Final[dict[str, Any]] = vars(doctor)
+DOCTOR: Final[dict[str, Any]] = dict(vars(doctor))
 GPU: Final = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
 VALUES: Final[dict[str, Any]] = {
     "clusterName": "prod",
