@@ -1,4 +1,6 @@
-"""Writes `docs/openapi.json`: the hook gateway's calls, as it serves them itself at ``/openapi.json``.
+"""Writes `docs/openapi.json` and `docs/view-openapi.json`: calls of the hook gateway and of sunk-view.
+
+The hook gateway serves its own at ``/openapi.json``. The API server lists that of the view, ``/openapi/v3``.
 
 ``--check`` as in `gen_schemas.py`.
 """
@@ -11,15 +13,21 @@ from typing import Final
 from generated import settle
 
 from sunk_hook_gateway.http.openapi import document
+from sunk_view import openapi as view
 
 DOCUMENT: Final = Path("docs/openapi.json")
+VIEW: Final = Path("docs/view-openapi.json")
 VERSION: Final = "0.1.0"
 
 
 def main(arguments: list[str]) -> int:
     """Write, or only look; return the exit status."""
-    text = json.dumps(document(VERSION), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    return settle({DOCUMENT: text}, arguments)
+    documents = {DOCUMENT: document(VERSION), VIEW: view.document()}
+    texts = {
+        path: json.dumps(found, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        for path, found in documents.items()
+    }
+    return settle(texts, arguments)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
-"""What `./task doctor` says of a cluster, for values that are to be installed there."""
+"""What `sunkctl doctor` says of a cluster, for values that are to be installed there."""
 
-import runpy
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,10 +7,10 @@ import msgspec
 import pytest
 import yaml
 
+from sunk_ctl import doctor
 from sunk_kube.objects import Node
 
-DOCTOR: Final[dict[str, Any]] = runpy.run_path(str(Path(__file__).parents[2] / "tools/doctor.py"))
-"""Of a script that is in no package, so its types are not known here."""
+DOCTOR: Final[dict[str, Any]] = dict(vars(doctor))
 GPU: Final = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
 VALUES: Final[dict[str, Any]] = {
     "clusterName": "prod",

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
+from typer.testing import CliRunner
 
 from sunk_ctl import tables
-from sunk_ctl.cluster import NOT_NOW, REFUSED, NoAnswerError, refusal
 from sunk_ctl.config import kubeconfig
-from sunk_ctl.main import What, path_of
+from sunk_ctl.main import What, app, path_of
+from sunk_ctl.refusals import NOT_NOW, REFUSED, NoAnswerError, refusal
 from sunk_ctl.texts import as_json
 from sunk_events.requests import Finding
 from sunk_events.view import ClusterStatus, Explained, JobRow, Jobs, Part, ServiceRow, Status
@@ -152,3 +153,14 @@ def test_the_kubeconfig_is_the_one_that_kubectl_would_take() -> None:
     assert kubeconfig(Path("x"), {"KUBECONFIG": "y"}) == Path("x")
     assert kubeconfig(None, {"KUBECONFIG": "a:b"}) == Path("a:b")
     assert kubeconfig(None, {}) == Path.home() / ".kube/config"
+
+
+def test_the_shell_completes_commands_and_options() -> None:
+    def completed(*words: str) -> set[str]:
+        told = {"_SUNKCTL_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words)}
+        found = CliRunner(env=told | {"COMP_CWORD": str(len(words) - 1)}).invoke(app, prog_name="sunkctl")
+        return set(found.stdout.split())
+
+    assert completed("sunkctl", "dr") == {"drain"}
+    assert {"events", "top", "undrain", "reboot", "doctor"} <= completed("sunkctl", "")
+    assert {"--node", "--pod", "--job", "--follow"} <= completed("sunkctl", "events", "--")

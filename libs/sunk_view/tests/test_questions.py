@@ -9,7 +9,7 @@ from sunk_events.base import Reply, Request
 from sunk_events.requests import ExplainJob, ExplainKubeNode, ExplainSlurmNode, Explanation, Finding, Refused
 from sunk_events.view import Part
 from sunk_runtime.errors import BusUnavailableError
-from sunk_view.names import COMPARED_CHARS, COMPARED_MAX, NAME_CHARS, compared, near
+from sunk_runtime.near import COMPARED_CHARS, COMPARED_MAX, NAME_CHARS, compared, near
 from sunk_view.questions import Ask, Questions
 
 pytestmark = pytest.mark.anyio

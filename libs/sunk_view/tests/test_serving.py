@@ -8,6 +8,7 @@ import httpx
 import msgspec
 import pytest
 from starlette.applications import Starlette
+from starlette.routing import Route
 
 from sunk_events.base import Reply, Request
 from sunk_events.requests import Explanation, Finding
@@ -15,9 +16,12 @@ from sunk_events.view import GROUP, ROOT
 from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeUnavailableError
 from sunk_runtime.http_guard import Line
+from sunk_view import openapi
 from sunk_view.access import Access, SubjectAccessReview
 from sunk_view.callers import FrontProxy
+from sunk_view.events import EventAnswers
 from sunk_view.explaining import Explainer
+from sunk_view.facts import Facts
 from sunk_view.limits import Limits
 from sunk_view.questions import Questions
 from sunk_view.serving import UNDER_WAY_MAX, Serving
@@ -86,6 +90,20 @@ async def test_discovery_does_not_count_against_a_callers_rate() -> None:
 
     assert found == [200] * 15
     assert (first.status_code, second.status_code) == (200, 429)
+
+
+def test_the_openapi_document_has_each_path_that_is_served() -> None:
+    states = cast("ClusterStates", OneCluster())
+    access = Access(cast("KubeClient", Decisions()), decisions_s=60)
+    why = Explainer(Questions(Jobs().ask, answer_s=60), [states])
+    events = EventAnswers(access, cast("Facts", None), [states])
+    served = Serving(PROXY, access, Limits(1, 1), [states], why, more=events.routes()).routes()
+    paths = {cast("Route", route).path for route in served}
+
+    assert {f"{ROOT}{path}" for path in openapi.ANSWERS} == {
+        one for one in paths if one.startswith(f"{ROOT}/")
+    }
+    assert openapi.DOCUMENT_PATH in paths
 
 
 async def test_an_answer_names_the_services_that_are_silent() -> None:

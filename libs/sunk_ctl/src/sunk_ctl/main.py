@@ -1,53 +1,54 @@
 """`sunkctl`: arguments to one question, its answer to the terminal, and how it went to an exit status.
 
-0: answered; 1: it failed, and one sentence says why; 2: wrong usage; 3: the user may not; 4: there is no such
-thing; 5: no answer now.
+0: answered, or done; 1: it failed, and one sentence says why; 2: wrong usage; 3: the user may not; 4: there
+is no such thing; 5: no answer now.
 """
 
-import sys
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
-from urllib.parse import quote
+from typing import Annotated, TypeVar
 
-import anyio
 import msgspec
 import typer
-import yaml
-from rich.console import Console, RenderableType
 
 from sunk_bus.main import main as bus_main
-from sunk_ctl import tables
-from sunk_ctl.cluster import NOT_FOUND, Cluster, NoAnswerError, opened
-from sunk_ctl.config import kubeconfig
-from sunk_ctl.texts import as_json, shown
+from sunk_ctl import doctor_command, event_commands, node_commands, tables, top
+from sunk_ctl.cluster import Cluster
+from sunk_ctl.refusals import NOT_FOUND
+from sunk_ctl.running import (
+    Config,
+    Context,
+    Form,
+    Namespace,
+    Output,
+    Render,
+    answered,
+    end,
+    name_of,
+    show,
+    warn,
+)
 from sunk_events.view import Explained, Jobs, Locks, Nodes, Pods, Status
-from sunk_kube.resources import is_name
-from sunk_runtime.clock import now
-from sunk_runtime.errors import SunkError
 
 T = TypeVar("T", bound=msgspec.Struct)
-Render = Callable[[T, datetime], list[RenderableType]]
 
-_WIDE: Final = 240
-"""Without a terminal there is no width to keep."""
 app = typer.Typer(
     name="sunkctl",
-    help="Show what Slurm and Kubernetes do together, and why.",
+    help="Show what Slurm and Kubernetes do together, and why; take nodes out and back.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-
-
-class Form(StrEnum):
-    """How to print the answer."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
+for _command in (
+    top.top,
+    event_commands.events,
+    node_commands.drain,
+    node_commands.undrain,
+    node_commands.reboot,
+    doctor_command.doctor,
+):
+    app.command()(_command)
 
 
 class What(StrEnum):
@@ -59,16 +60,6 @@ class What(StrEnum):
     GANG = "gang"
 
 
-Context = Annotated[
-    str, typer.Option("--context", help="Context of the kubeconfig; default: the current one")
-]
-Config = Annotated[
-    Path | None, typer.Option("--kubeconfig", help="Kubeconfig; default: KUBECONFIG or ~/.kube/config")
-]
-Namespace = Annotated[
-    str, typer.Option("--namespace", "-n", help="Namespace; default: that of the context, or `default`")
-]
-Output = Annotated[Form, typer.Option("--output", "-o", help="Print a table for people, or JSON or YAML")]
 Wide = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Pods of all namespaces")]
 
 
@@ -109,7 +100,7 @@ def pods(
     async def get(cluster: Cluster) -> Pods:
         if all_namespaces:
             return await cluster.get(Pods, "/placements")
-        return await cluster.get(Pods, f"/namespaces/{_name(namespace or cluster.namespace)}/pods")
+        return await cluster.get(Pods, f"/namespaces/{name_of(namespace or cluster.namespace)}/pods")
 
     _run(context, kubeconfig, output, get, tables.pods)
 
@@ -143,14 +134,8 @@ def path_of(what: What, name: str, namespace: str) -> str:
     """Return where the explanation is. Raises `NoAnswerError` for what can be no name."""
     if what in {What.POD, What.GANG}:
         given, _, alone = name.rpartition("/")
-        return f"/namespaces/{_name(given or namespace)}/{what}s/{_name(alone)}/explain"
-    return f"/{what}s/{_name(name)}/explain"
-
-
-def _name(name: str) -> str:
-    if not is_name(name):
-        raise NoAnswerError(f"{name!r} is no name of Kubernetes or Slurm", 2)
-    return quote(name, safe="")
+        return f"/namespaces/{name_of(given or namespace)}/{what}s/{name_of(alone)}/explain"
+    return f"/{what}s/{name_of(name)}/explain"
 
 
 def _get(kind: type[T], path: str) -> Callable[[Cluster], Awaitable[T]]:
@@ -167,63 +152,20 @@ def _run(
     get: Callable[[Cluster], Awaitable[T]],
     render: Render[T],
 ) -> None:
-    """Ask, and print; or say why not, and end with the status of that."""
-
-    async def answered() -> T:
-        async with opened(context, kubeconfig(config)) as cluster:
-            return await get(cluster)
-
-    try:
-        try:
-            found = anyio.run(answered)
-        except BaseExceptionGroup as group:
-            raise _first(group) from group
-    except NoAnswerError as error:
-        _end(str(error), error.status)
-    except SunkError as error:
-        _end(str(error), 1)
-    else:
-        _print(found, output, render)
-        for problem in getattr(found, "problems", ()):
-            _warn(problem)
-        if isinstance(found, Explained):
-            _require_known(found)
-
-
-def _print(found: T, output: Form, render: Render[T]) -> None:
-    match output:
-        case Form.JSON:
-            sys.stdout.write(as_json(found) + "\n")
-        case Form.YAML:
-            yaml.safe_dump(msgspec.to_builtins(found), sys.stdout, sort_keys=False)
-        case Form.TABLE:
-            width = None if sys.stdout.isatty() else _WIDE
-            console = Console(width=width, highlight=False, markup=False, emoji=False)
-            for one in render(found, now()):
-                console.print(one)
+    """Ask, and print; or say why not."""
+    found = answered(context, config, get)
+    show(found, output, render)
+    for problem in getattr(found, "problems", ()):
+        warn(problem)
+    if isinstance(found, Explained):
+        _require_known(found)
 
 
 def _require_known(found: Explained) -> None:
     """End with 4 where nothing is known of it."""
     if found.near or not found.parts:
         near = f": did you mean {', '.join(found.near)}?" if found.near else ""
-        _end(f"no {found.what} {found.name} is known{near}", NOT_FOUND)
-
-
-def _end(message: str, status: int) -> None:
-    _warn(message)
-    raise typer.Exit(status)
-
-
-def _warn(message: str) -> None:
-    Console(stderr=True, highlight=False, markup=False, emoji=False).print(
-        shown(f"sunkctl: {message}"), soft_wrap=True
-    )
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    first = group.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first  # pyright: ignore[reportUnknownArgumentType] - isinstance loses the argument
+        end(f"no {found.what} {found.name} is known{near}", NOT_FOUND)
 
 
 def main() -> None:

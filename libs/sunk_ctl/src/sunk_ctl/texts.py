@@ -16,7 +16,15 @@ def shown(text: str, style: str = "") -> Text:
 
 def as_json(found: object) -> str:
     """Return *found* as JSON of several lines; a terminal obeys nothing of it, and programs read the same."""
-    text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
+    return _printable(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+
+
+def json_line(found: object) -> str:
+    """Return *found* as JSON of one line, as `as_json`."""
+    return _printable(msgspec.json.encode(found).decode())
+
+
+def _printable(text: str) -> str:
     return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
 
 

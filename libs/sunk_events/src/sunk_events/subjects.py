@@ -188,6 +188,23 @@ def facts(cluster: str, kind: type[Event] | None = None) -> str:
     return f"sunk.ev.{cluster}.{place}.*.{what}"
 
 
+def facts_about(cluster: str, entity: str) -> str:
+    """Return the subject of all facts of *cluster* about what is called *entity*, of whatever kind."""
+    return f"sunk.ev.{cluster}.*.*.{token(entity)}.*"
+
+
+def place_of(subject: str) -> tuple[str, str, str] | None:
+    """Return kind, entity and word of the fact on *subject*: ``slurm.node``, ``d1``, ``drained``."""
+    match subject.split("."):
+        case ["sunk", "ev", _, system, kind, entity, word]:
+            try:
+                return f"{system}.{kind}", untoken(entity), word
+            except ValueError:
+                return None
+        case _:
+            return None
+
+
 def fact_stream(cluster: str) -> str:
     """Return the stream that holds the facts of *cluster*."""
     return f"SUNK_EV_{cluster}"

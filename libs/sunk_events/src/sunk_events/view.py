@@ -209,3 +209,37 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """Where nothing is known of it: names that are nearly the same."""
     problems: tuple[str, ...] = ()
     """Services that are silent: what they wrote may be old."""
+
+
+class EventRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact of the bus: something that happened to a node, a job or a Pod."""
+
+    cluster: str
+    sequence: Count
+    """Of the stream of its Slurm cluster; it grows."""
+    time: Moment
+    about: str
+    """What kind of thing it is about, as subjects have it: ``slurm.node``, ``placement.pod``."""
+    namespace: str = ""
+    """Of a Pod that Slurm places."""
+    name: str
+    """Of the node, job or Pod; `HIDDEN` where the caller may not read the Pod."""
+    what: str
+    """What happened, in a word: ``drained``."""
+    details: tuple[str, ...] = ()
+
+
+class Events(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to ``/events``, and to those of a node, a job or a Pod. The oldest comes first."""
+
+    items: tuple[EventRow, ...]
+    after: str
+    """Where to go on: the next question has this as its ``after``."""
+    is_more: bool = False
+    """There is more already: ask again at once."""
+    key: str = ""
+    """How the bus knows what was asked about; the next question has this as its ``key``."""
+    near: tuple[str, ...] = ()
+    """Where nothing is known of it: names that are nearly the same."""
+    problems: tuple[str, ...] = ()
+    """Services that are silent, and events that are missing."""

@@ -1,4 +1,4 @@
-"""What the user of sunk-view may do on the bus: read states and ask why. It writes and makes nothing.
+"""What the user of sunk-view may do on the bus: read states and facts, and ask why. It writes nothing.
 
 `permissions` makes the user of it.
 """
@@ -47,5 +47,7 @@ def published(clusters: Iterable[str]) -> tuple[str, ...]:
                 f"{_API}.CONSUMER.CREATE.{stream}",
                 f"{_API}.CONSUMER.MSG.NEXT.{stream}.*",
             ]
+        facts = subjects.fact_stream(cluster)
+        calls += [f"{_API}.STREAM.INFO.{facts}", f"{_API}.STREAM.MSG.GET.{facts}"]
         calls.append(f"{_API}.STREAM.MSG.GET.{subjects.bucket_stream(subjects.lease_bucket(cluster))}")
     return tuple(calls)

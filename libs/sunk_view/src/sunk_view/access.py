@@ -16,6 +16,7 @@ from sunk_events.view import GROUP, VERSION
 from sunk_kube.client import KubeClient
 from sunk_kube.objects import KubeObject, KubeStruct
 from sunk_kube.resources import Resource
+from sunk_runtime.errors import SunkError
 from sunk_view.callers import Caller
 from sunk_view.metrics import REVIEWS
 
@@ -63,6 +64,15 @@ def wide(resource: str) -> Right:
     return Right(group=GROUP, resource=resource)
 
 
+class NotAllowedError(SunkError):
+    """The caller lacks a right."""
+
+    def __init__(self, caller: Caller, right: Right) -> None:
+        super().__init__(f"user {caller.user} may not {right}")
+        self.caller = caller
+        self.right = right
+
+
 class Access:
     """Decisions of one API server."""
 
@@ -90,6 +100,11 @@ class Access:
         while len(self._known) > REMEMBERED_MAX:
             self._known.popitem(last=False)
         return allowed
+
+    async def require(self, caller: Caller, right: Right) -> None:
+        """Raise `NotAllowedError` unless *caller* has *right*; else as `may`."""
+        if not await self.may(caller, right):
+            raise NotAllowedError(caller, right)
 
     async def readable(self, caller: Caller, namespaces: Iterable[str]) -> frozenset[str]:
         """Return those of *namespaces* in which *caller* may read Pods; an empty one stands for every one."""

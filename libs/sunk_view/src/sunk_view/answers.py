@@ -8,7 +8,7 @@ import msgspec
 from sunk_events.view import ROLE
 
 JSON: Final = "application/json"
-_REASONS: Final = {
+REASONS: Final = {
     400: "BadRequest",
     401: "Unauthorized",
     403: "Forbidden",
@@ -42,7 +42,7 @@ def refusal(status: int, message: str, *, retry_after_s: float = 0.0) -> Answer:
         "metadata": {},
         "status": "Failure",
         "message": message,
-        "reason": _REASONS.get(status, ""),
+        "reason": REASONS.get(status, ""),
         "code": status,
     }
     return Answer(status=status, body=body, retry_after_s=retry_after_s)

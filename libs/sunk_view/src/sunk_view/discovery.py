@@ -18,17 +18,20 @@ GROUP_OBJECT: Final = {
 }
 GROUPS_OBJECT: Final = {"kind": "APIGroupList", "apiVersion": "v1", "groups": [GROUP_OBJECT]}
 _RESOURCES: Final = (
-    ("nodes/explain", False),
-    ("jobs/explain", False),
-    ("pods/explain", True),
-    ("gangs/explain", True),
+    ("nodes/explain", False, "Explained"),
+    ("jobs/explain", False, "Explained"),
+    ("pods/explain", True, "Explained"),
+    ("gangs/explain", True, "Explained"),
+    ("nodes/events", False, "Events"),
+    ("jobs/events", False, "Events"),
+    ("pods/events", True, "Events"),
 )
 RESOURCES_OBJECT: Final[dict[str, Any]] = {
     "kind": "APIResourceList",
     "apiVersion": "v1",
     "groupVersion": f"{GROUP}/{VERSION}",
     "resources": [
-        {"name": name, "singularName": "", "namespaced": namespaced, "kind": "Explained", "verbs": ["get"]}
-        for name, namespaced in _RESOURCES
+        {"name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": ["get"]}
+        for name, namespaced, kind in _RESOURCES
     ],
 }

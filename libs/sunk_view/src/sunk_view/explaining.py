@@ -14,8 +14,8 @@ from sunk_events.base import Request
 from sunk_events.placements import PlacementState
 from sunk_events.requests import ExplainJob, ExplainKubeNode, ExplainSlurmNode
 from sunk_events.view import Explained, Part
+from sunk_runtime.near import near
 from sunk_view import placements
-from sunk_view.names import near
 from sunk_view.questions import UNKNOWN, Questions
 from sunk_view.states import ClusterStates
 

@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from sunk_events.base import REASON_MAX
-from sunk_events.view import HIDDEN, JobRow, PodRow
+from sunk_events.view import HIDDEN, EventRow, JobRow, PodRow
 
-CHECKED: Final = frozenset({"what", "because", "would_change", "reason", "problem", "in_the_way"})
+CHECKED: Final = frozenset({"what", "because", "would_change", "reason", "problem", "in_the_way", "details"})
 """Fields in which services name Pods; the others hold names of Slurm, or what the caller asked for."""
 EVERY: Final = ""
 """In place of a namespace: which one it is, is not clear. Only a caller who may read all may read it."""
@@ -115,6 +115,8 @@ def _without(value: Any, may_read: MayRead, *, is_checked: bool) -> Any:  # noqa
             return tuple(_without(item, may_read, is_checked=is_checked) for item in items)
         case PodRow() if not may_read(value.namespace):
             return _of_another_team(value)
+        case EventRow() if value.namespace and not may_read(value.namespace):
+            return msgspec.structs.replace(value, namespace="", name=HIDDEN, details=())
         case msgspec.Struct():
             checked = _checked(value)
             fields = msgspec.structs.asdict(value).items()
@@ -147,7 +149,7 @@ def _namespaces(value: Any, *, is_checked: bool) -> Iterable[str]:  # noqa: ANN4
             for item in items:
                 yield from _namespaces(item, is_checked=is_checked)
         case msgspec.Struct():
-            if isinstance(value, PodRow) and value.namespace:
+            if isinstance(value, (EventRow, PodRow)) and value.namespace:
                 yield value.namespace
             checked = _checked(value)
             for name, field in msgspec.structs.asdict(value).items():

@@ -16,7 +16,9 @@ from sunk_runtime.rights import require_rights
 from sunk_runtime.views import following
 from sunk_view.access import Access
 from sunk_view.config import read_config
+from sunk_view.events import EventAnswers
 from sunk_view.explaining import Explainer
+from sunk_view.facts import Facts
 from sunk_view.limits import Limits
 from sunk_view.questions import Questions
 from sunk_view.serving import Serving
@@ -47,7 +49,9 @@ async def work() -> None:
             return await ask_until(bus, cluster, question, deadline=deadline, pause_s=PAUSE_S)
 
         questions = Questions(ask, answer_s=config.answer_s)
-        serving = Serving(proxy, access, limits, clusters, Explainer(questions, clusters))
+        events = EventAnswers(access, Facts(bus), clusters)
+        explainer = Explainer(questions, clusters)
+        serving = Serving(proxy, access, limits, clusters, explainer, more=events.routes())
         health = Health()
         for view in views:
             health.require(view.bucket, lambda view=view: view.is_complete)

@@ -7,7 +7,7 @@ read is hidden. Nothing is written anywhere.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -15,12 +15,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from sunk_events.view import GROUP, ROOT, Explained, Jobs, Locks, Nodes, Pods, Status
+from sunk_events.view import GROUP, ROOT, Events, Explained, Jobs, Locks, Nodes, Pods, Status
 from sunk_kube.resources import is_name
 from sunk_runtime.errors import SunkError, TransientError
 from sunk_runtime.http_guard import line_of
-from sunk_view import discovery, hiding, tables
-from sunk_view.access import Access, Right, wide
+from sunk_view import discovery, hiding, openapi, tables
+from sunk_view.access import Access, NotAllowedError, Right, wide
 from sunk_view.answers import JSON, Answer, forbidden, refusal
 from sunk_view.callers import Caller, FrontProxy, UnknownCallerError, decoded
 from sunk_view.explaining import Explainer
@@ -46,12 +46,15 @@ class Serving:
         limits: Limits,
         clusters: Sequence[ClusterStates],
         why: Explainer,
+        *,
+        more: Mapping[str, Respond] | None = None,
     ) -> None:
         self._proxy = proxy
         self._access = access
         self._limits = limits
         self._clusters = clusters
         self._why = why
+        self._more = more or {}
         self._under_way = 0
 
     def routes(self) -> list[BaseRoute]:
@@ -60,6 +63,8 @@ class Serving:
             "/apis": discovery.GROUPS_OBJECT,
             f"/apis/{GROUP}": discovery.GROUP_OBJECT,
             ROOT: discovery.RESOURCES_OBJECT,
+            openapi.DISCOVERY_PATH: openapi.listed(),
+            openapi.DOCUMENT_PATH: openapi.document(),
         }
         found = {
             f"{ROOT}/status": self._status,
@@ -74,7 +79,7 @@ class Serving:
             f"{ROOT}/namespaces/{{namespace}}/gangs/{{name}}/explain": self._gang,
         }
         answered = {path: self._fixed(body) for path, body in fixed.items()} | {
-            path: self._limited(respond) for path, respond in found.items()
+            path: self._limited(respond) for path, respond in (found | dict(self._more)).items()
         }
         return [self._route(path, respond) for path, respond in answered.items()]
 
@@ -122,8 +127,9 @@ class Serving:
                 return await self._readable(self._with_problems(await respond(request, caller)), caller)
             except ExceptionGroup as group:  # Of a task group: one error is enough to answer.
                 raise _first(group) from group
-        except _Refusal as error:
-            return error.answer
+        except NotAllowedError as error:
+            right = error.right
+            return forbidden(caller.user, str(right), is_own=right.group == GROUP)
         except TransientError as error:
             return refusal(503, f"not now: {error}", retry_after_s=error.retry_after_s)
         except SunkError as error:
@@ -132,9 +138,10 @@ class Serving:
 
     def _with_problems(self, answer: Answer) -> Answer:
         """Return *answer* with the services that are silent; a status has them by itself."""
-        if not isinstance(answer.body, (Nodes, Jobs, Locks, Pods, Explained)):
+        if not isinstance(answer.body, (Nodes, Jobs, Locks, Pods, Explained, Events)):
             return answer
-        problems = tuple(problem for states in self._clusters for problem in states.problems())
+        missing = answer.body.problems if isinstance(answer.body, Events) else ()
+        problems = missing + tuple(problem for states in self._clusters for problem in states.problems())
         body = msgspec.structs.replace(answer.body, problems=problems)
         return msgspec.structs.replace(answer, body=body)
 
@@ -146,10 +153,6 @@ class Serving:
             return answer
         return msgspec.structs.replace(answer, body=hiding.without(answer.body, readable.__contains__))
 
-    async def _require(self, caller: Caller, right: Right) -> None:
-        if not await self._access.may(caller, right):
-            raise _Refusal(forbidden(caller.user, str(right), is_own=right.group == GROUP))
-
     @staticmethod
     def _fixed(found: object) -> Respond:
         async def respond(_request: Request, _caller: Caller) -> Answer:
@@ -158,11 +161,11 @@ class Serving:
         return respond
 
     async def _status(self, _: Request, caller: Caller) -> Answer:
-        await self._require(caller, wide("status"))
+        await self._access.require(caller, wide("status"))
         return Answer(body=Status(clusters=tuple([await states.status() for states in self._clusters])))
 
     async def _nodes(self, _: Request, caller: Caller) -> Answer:
-        await self._require(caller, Right(resource="nodes"))
+        await self._access.require(caller, Right(resource="nodes"))
         for states in self._clusters:
             states.require(states.nodes, states.kube_pods, states.locks)
         rows = [
@@ -175,37 +178,37 @@ class Serving:
         return Answer(body=Nodes(items=tuple(rows)))
 
     async def _node(self, request: Request, caller: Caller) -> Answer:
-        await self._require(caller, Right(resource="nodes"))
+        await self._access.require(caller, Right(resource="nodes"))
         return Answer(body=await self._why.node(request.path_params["name"]))
 
     async def _jobs(self, _: Request, caller: Caller) -> Answer:
-        await self._require(caller, wide("jobs"))
+        await self._access.require(caller, wide("jobs"))
         for states in self._clusters:
             states.require(states.jobs)
         rows = [row for one in self._clusters for row in tables.job_rows(one.cluster, one.jobs.values())]
         return Answer(body=Jobs(items=tuple(rows)))
 
     async def _job(self, request: Request, caller: Caller) -> Answer:
-        await self._require(caller, wide("jobs"))
+        await self._access.require(caller, wide("jobs"))
         number = request.path_params["name"]
         if not (number.isascii() and number.isdecimal() and len(number) < 11 and 0 < int(number) <= JOB_MAX):  # noqa: PLR2004 - digits of JOB_MAX
             return refusal(400, f"{number!r} is no number of a Slurm job")
         return Answer(body=await self._why.job(int(number)))
 
     async def _locks(self, _: Request, caller: Caller) -> Answer:
-        await self._require(caller, wide("locks"))
+        await self._access.require(caller, wide("locks"))
         for states in self._clusters:
             states.require(states.locks)
         rows = [row for one in self._clusters for row in tables.lock_rows(one.cluster, one.locks.values())]
         return Answer(body=Locks(items=tuple(rows)))
 
     async def _pods(self, _: Request, caller: Caller) -> Answer:
-        await self._require(caller, wide("placements"))
+        await self._access.require(caller, wide("placements"))
         return Answer(body=self._pod_rows(""))
 
     async def _pods_of_namespace(self, request: Request, caller: Caller) -> Answer:
         namespace = request.path_params["namespace"]
-        await self._require(caller, Right(resource="pods", verb="list", namespace=namespace))
+        await self._access.require(caller, Right(resource="pods", verb="list", namespace=namespace))
         return Answer(body=self._pod_rows(namespace))
 
     def _pod_rows(self, namespace: str) -> Pods:
@@ -220,14 +223,14 @@ class Serving:
 
     async def _pod(self, request: Request, caller: Caller) -> Answer:
         namespace, name = request.path_params["namespace"], request.path_params["name"]
-        await self._require(caller, Right(resource="pods", namespace=namespace, name=name))
+        await self._access.require(caller, Right(resource="pods", namespace=namespace, name=name))
         found = await self._why.pod(namespace, name)
         return Answer(body=await self._without_near(found, caller, namespace))
 
     async def _gang(self, request: Request, caller: Caller) -> Answer:
         """Explain a gang: its members are Pods of the namespace, so the right to read those is needed."""
         namespace, name = request.path_params["namespace"], request.path_params["name"]
-        await self._require(caller, Right(resource="pods", namespace=namespace))
+        await self._access.require(caller, Right(resource="pods", namespace=namespace))
         return Answer(body=await self._why.pod(namespace, name, is_gang=True))
 
     async def _without_near(self, found: Explained, caller: Caller, namespace: str) -> Explained:
@@ -240,9 +243,3 @@ class Serving:
 def _first(group: ExceptionGroup[Exception]) -> Exception:
     first = group.exceptions[0]
     return _first(first) if isinstance(first, ExceptionGroup) else first  # pyright: ignore[reportUnknownArgumentType] - isinstance loses the argument
-
-
-class _Refusal(Exception):  # noqa: N818 - it is an answer, no error
-    def __init__(self, answer: Answer) -> None:
-        super().__init__()
-        self.answer = answer

@@ -17,17 +17,19 @@ from typing import Any
 import helm_python as helm
 import httpx
 import pytest
-from anyio.from_thread import start_blocking_portal
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from typer.testing import CliRunner, Result
 
+from sunk_ctl.main import app
 from sunk_events import subjects
-from sunk_events.base import Reply, State
+from sunk_events.base import Event, Reply, State, event_id
 from sunk_events.codec import encode
-from sunk_events.jobs import SlurmJobState
-from sunk_events.locks import LockHolder, LockState
-from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
+from sunk_events.jobs import JobSnapshot, JobStarted, SlurmJobState
+from sunk_events.locks import LockHolder, LockPending, LockSnapshot, LockState
+from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState, KubeWatchState
 from sunk_events.permissions import configuration, users
-from sunk_events.placements import PlacementState
+from sunk_events.placements import PlacementBound, PlacementSnapshot, PlacementState
 from sunk_events.requests import (
     ExplainJob,
     ExplainKubeNode,
@@ -37,6 +39,7 @@ from sunk_events.requests import (
     Refused,
 )
 from sunk_events.view import HIDDEN, ROOT
+from sunk_kube.wellknown import ANNOTATION_CORDON_REASON
 from sunk_lab import charts
 from sunk_lab.kube.certificates import Authority
 from sunk_lab.kube.lab import KubeLab
@@ -45,6 +48,7 @@ from sunk_lab.processes import wait_for
 from sunk_lab.reserved import reserved_lab
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.requests import answering
+from sunk_view import openapi
 
 pytestmark = pytest.mark.lab
 
@@ -53,7 +57,7 @@ NAMESPACE = "sunk"
 AGO = datetime.now(UTC) - timedelta(minutes=5)
 # After the tests, so that no answer looks old however long after this module's import they run.
 FRESH = AGO + timedelta(days=1)
-PEOPLE = ("alice", "bob", "carol", "dave")
+PEOPLE = ("alice", "bob", "carol", "dave", "erin")
 # Kubernetes' own role `view` gets its rules of a controller, which does not run here.
 BINDINGS = """
 apiVersion: rbac.authorization.k8s.io/v1
@@ -78,6 +82,35 @@ kind: ClusterRoleBinding
 metadata: {name: carol}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: sunk-view}
 subjects: [{kind: User, name: carol, apiGroup: rbac.authorization.k8s.io}]
+---
+# As `sunkctl` names it in a refusal.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: operates-nodes}
+rules: [{apiGroups: [""], resources: [nodes, nodes/status], verbs: [get, list, patch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: erin}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: operates-nodes}
+subjects: [{kind: User, name: erin, apiGroup: rbac.authorization.k8s.io}]
+"""
+NODES = """
+apiVersion: v1
+kind: Node
+metadata:
+  name: node1
+  labels: {sunk.coreweave.com/pod: d1, sunk.coreweave.com/cluster: c1, sunk.coreweave.com/nodeset: gpu}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: node2
+  labels: {sunk.coreweave.com/pod: d2, sunk.coreweave.com/cluster: c1, sunk.coreweave.com/nodeset: gpu}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node3}
 """
 
 
@@ -100,6 +133,12 @@ def states() -> list[tuple[str, State]]:
             "d1",
             KubePodState(
                 changed=AGO, pod="d1", namespace="slurm", nodeset="gpu", kube_node="node1", phase="running"
+            ),
+        ),
+        (
+            "d2",
+            KubePodState(
+                changed=AGO, pod="d2", namespace="slurm", nodeset="gpu", kube_node="node2", phase="running"
             ),
         ),
         (
@@ -164,7 +203,7 @@ async def explain_kube_node(question: ExplainKubeNode) -> Reply:
 
 
 @asynccontextmanager
-async def services(server: NatsServer, folder: Path) -> AsyncGenerator[None]:
+async def services(server: NatsServer, folder: Path) -> AsyncGenerator[Bus]:
     """Write the states, and answer as the services do, as their users of NATS."""
 
     def named(user: str) -> Any:  # noqa: ANN401 - a context manager
@@ -183,11 +222,52 @@ async def services(server: NatsServer, folder: Path) -> AsyncGenerator[None]:
             answering(syncer, "c1", ExplainSlurmNode, explain_node),
             answering(controller, "c1", ExplainKubeNode, explain_kube_node),
         ):
-            yield
+            yield admin
+
+
+async def publish(bus: Bus, event: Event) -> None:
+    await bus.publish(subjects.fact("c1", event), encode(event), msg_id=event.id)
+
+
+def drained(number: int, reason: str = "k8s: cordoned") -> NodeDrained:
+    """Return a fact about d1."""
+    return NodeDrained(
+        id=event_id("node_drained", "d1", number),
+        source="/c1/syncer",
+        subject="d1",
+        time=AGO,
+        data=NodeSnapshot(node="d1", state="IDLE", flags=("DRAIN",), reason=reason),
+    )
+
+
+def bound(team: str, pod: str) -> PlacementBound:
+    """Return a fact about a Pod that Slurm places."""
+    uid = f"uid-{team[-1]}"
+    data = PlacementSnapshot(uid=uid, namespace=team, pod=pod, job=11, node="d1", kube_node="node1")
+    return PlacementBound(
+        id=event_id("placement_bound", uid), source="/c1/pod-scheduler", subject=uid, time=AGO, data=data
+    )
+
+
+def facts() -> list[Event]:
+    """Return what happened, in this order."""
+    lock = LockSnapshot(node="d1", kube_node="node1", lock="pending", jobs=(11,), in_the_way=("team-b/web",))
+    job = JobSnapshot(job=11, state="RUNNING", name="team-b/web", user="ada", nodes="d1")
+    return [
+        drained(0, "\x1b[2Jred"),
+        bound("team-a", "train"),
+        bound("team-b", "web"),
+        LockPending(
+            id="lock_pending:d1:1", source="/c1/nodeset-controller", subject="d1", time=AGO, data=lock
+        ),
+        JobStarted(id="job_started:11:1", source="/c1/syncer", subject="11", time=AGO, data=job),
+    ]
 
 
 async def write(bus: Bus) -> None:
     await bus.provision("c1", BusSettings())
+    for fact in facts():
+        await publish(bus, fact)
     for key, state in states():
         bucket = subjects.bucket("c1", type(state))
         await bus.publish(subjects.key_subject(bucket, key), encode(state))
@@ -202,6 +282,13 @@ class Stage:
     lab: KubeLab
     folder: Path
     port: int
+    server: NatsServer
+    bus: Bus
+    portal: BlockingPortal
+
+    def publish(self, event: Event) -> None:
+        """Publish a fact, as its service does."""
+        self.portal.call(publish, self.bus, event)
 
     @property
     def authority(self) -> Authority:
@@ -229,6 +316,11 @@ class Stage:
         env = {**os.environ, "KUBECONFIG": str(self.kubeconfig(user)), "NO_PROXY": "*"}  # noqa: TID251 - a program's own
         command = [Path(sys.executable).with_name("sunkctl"), *words]
         return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
+
+    def run(self, user: str, *words: str) -> Result:
+        """Run `sunkctl` in this process: a new one costs seconds of a busy machine."""
+        config = ("--kubeconfig", str(self.kubeconfig(user)))
+        return CliRunner(env={"NO_PROXY": "*"}).invoke(app, [words[0], *config, *words[1:]])
 
 
 def free_port() -> int:
@@ -264,7 +356,7 @@ def apply_chart(lab: KubeLab, made: charts.Objects, port: int) -> None:
     }
     for one in (*names, *found, endpoints):
         wait_for("the object", lambda one=one: lab.kubectl("apply", "-f", "-", input=json.dumps(one)))
-    lab.kubectl("apply", "-f", "-", input=BINDINGS)
+    lab.kubectl("apply", "-f", "-", input=BINDINGS + "---" + NODES)
 
 
 def kubeconfig_of_account(lab: KubeLab, folder: Path) -> Path:
@@ -290,9 +382,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Generator[Stage]:
         for name in ("tls.crt", "tls.key"):
             (folder / name).write_bytes(b64decode(secret[name]))
         (folder / "view").write_text("secret-of-view\n")
-        found = Stage(lab, folder, port)
+        authority = Authority(lab.kubeconfig.parent / "pki")
         for name in PEOPLE:
-            found.authority.issue(name, name)
+            authority.issue(name, name)
         settings = {
             "CLUSTERS": "c1",
             "NATS_URL": server.url,
@@ -310,7 +402,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Generator[Stage]:
         variables = {f"SUNK_VIEW_{name}": str(value) for name, value in settings.items()}
         with (
             start_blocking_portal("asyncio") as portal,
-            portal.wrap_async_context_manager(services(server, folder)),
+            portal.wrap_async_context_manager(services(server, folder)) as admin,
             (folder / "view.log").open("wb") as log,
             subprocess.Popen(
                 [sys.executable, "-m", "sunk_view"],
@@ -319,6 +411,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Generator[Stage]:
                 stderr=log,
             ) as process,
         ):
+            found = Stage(lab, folder, port, server, admin, portal)
             try:
                 wait_for("the view", lambda: is_ready(process, probes, folder))
                 wait_for("the APIService", lambda: found.get("carol", "/status")[0] == 200)
@@ -458,3 +551,235 @@ def test_sunkctl_shows_the_whole_to_an_administrator_and_no_control_character(st
     assert "team-b/web" in shown["locks"].stdout
     assert "train" in pods.stdout
     assert [job["job"] for job in json.loads(as_json.stdout)["items"]] == [11, 12]
+
+
+def whats(answer: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [(row["about"], row["name"], row["what"]) for row in answer["items"]]
+
+
+def test_events_of_a_pod_are_for_those_who_may_get_it_and_hold_those_of_no_other(stage: Stage) -> None:
+    own = stage.get("alice", "/namespaces/team-a/pods/train/events")
+    others = stage.get("alice", "/namespaces/team-b/pods/web/events")
+    forged = stage.get("alice", "/namespaces/team-a/pods/train/events?key=uid-b")
+    unknown = stage.get("alice", "/namespaces/team-a/pods/trian/events")
+
+    assert (own[0], whats(own[1])) == (200, [("placement.pod", "train", "bound")])
+    assert own[1]["items"][0]["details"] == ["job 11", "node d1", "kube node node1"]
+    assert others[0] == 403
+    assert whats(forged[1]) == [("placement.pod", "train", "bound")]
+    assert (unknown[1]["items"], unknown[1]["near"]) == ([], ["train"])
+
+
+def test_all_events_need_the_cluster_role_and_do_not_name_pods_that_may_not_be_read(stage: Stage) -> None:
+    refused = [stage.get("dave", path)[0] for path in ("/events", "/jobs/11/events", "/nodes/d1/events")]
+    _, hidden = stage.get("carol", "/events")
+    _, shown = stage.get("admin", "/events")
+
+    assert refused == [403, 403, 403]
+    assert whats(hidden) == [
+        ("slurm.node", "d1", "drained"),
+        ("placement.pod", HIDDEN, "bound"),
+        ("placement.pod", HIDDEN, "bound"),
+        ("lock.node", "d1", "pending"),
+        ("slurm.job", "11", "started"),
+    ]
+    assert "team-" not in json.dumps(hidden)
+    assert hidden["items"][1]["details"] == []
+    assert f"in the way {HIDDEN}" in hidden["items"][3]["details"]
+    assert [row["name"] for row in shown["items"]][1:3] == ["train", "web"]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("last=0", "last"),
+        ("last=201", "last"),
+        ("last=9999999999", "last"),
+        ("since=-1", "since"),
+        ("after=x", "after"),
+        ("after=c1.1.1,c1", "after"),
+        (f"after={'c1.1.1,' * 600}", "after"),
+        ("key=a/b", "key"),
+        (f"key={','.join(['a'] * 9)}", "key"),
+    ],
+)
+def test_a_query_that_is_wrong_is_refused_by_the_name_of_its_parameter(
+    stage: Stage, query: str, field: str
+) -> None:
+    status, answer = stage.get("carol", f"/events?{query}")
+
+    assert (status, answer["message"].partition(":")[0]) == (400, field)
+
+
+def test_sunkctl_shows_events_and_nothing_that_a_terminal_obeys(stage: Stage) -> None:
+    shown = stage.run("admin", "events", "--last", "5")
+    node = stage.run("admin", "events", "--node", "node1", "-o", "json")
+    job = stage.run("admin", "events", "--job", "11")
+    mistyped = stage.run("alice", "events", "--pod", "team-a/trian")
+    both = stage.run("admin", "events", "--pod", "x", "--job", "1")
+
+    assert [line.split()[3:6] for line in shown.stdout.splitlines()][1:3] == [
+        ["placement.pod", "team-a/train", "bound"],
+        ["placement.pod", "team-b/web", "bound"],
+    ]
+    assert "\\x1b[2Jred" in shown.stdout
+    assert "\x1b" not in shown.stdout + node.stdout
+    assert {json.loads(line)["about"] for line in node.stdout.splitlines()} == {"slurm.node", "lock.node"}
+    assert len(job.stdout.splitlines()) == 1
+    assert (mistyped.exit_code, "did you mean train?" in mistyped.stderr) == (4, True)
+    assert (both.exit_code, "only one of them" in both.stderr) == (2, True)
+
+
+def of_node(stage: Stage, name: str) -> dict[str, Any]:
+    """Return how a Node is cordoned, and what asks for its reboot."""
+    found = json.loads(stage.lab.kubectl("get", "node", name, "-o", "json"))
+    conditions = found["status"].get("conditions", [])
+    return {
+        "cordoned": found["spec"].get("unschedulable", False),
+        "reason": found["metadata"].get("annotations", {}).get(ANNOTATION_CORDON_REASON),
+        "reboot": [one["reason"] for one in conditions if one["type"] == "PhaseState"],
+    }
+
+
+FREE: dict[str, Any] = {"cordoned": False, "reason": None, "reboot": []}
+
+
+def test_a_drain_by_the_slurm_nodes_name_is_a_cordon_with_its_reason_and_an_undrain_ends_it(
+    stage: Stage,
+) -> None:
+    tried = stage.run("erin", "drain", "d2", "--reason", "bad fan", "--dry-run")
+    before = of_node(stage, "node2")
+    done = stage.run("erin", "drain", "d2", "--reason", "bad fan")
+    again = stage.run("erin", "drain", "node2", "--reason", "bad fan")
+    other = stage.run("erin", "drain", "node2", "--reason", "xid 79")
+    drained = of_node(stage, "node2")
+    wrong = stage.run("erin", "undrain", "d2", "--reason", "xid 79")
+    back = stage.run("erin", "undrain", "d2", "-o", "json")
+
+    assert (tried.exit_code, before) == (0, FREE)
+    assert tried.stdout == "c1 d2, Node node2: cordoned (bad fan), dry run: nothing was changed\n"
+    assert (done.exit_code, done.stdout) == (0, "c1 d2, Node node2: cordoned (bad fan)\n")
+    assert "whether d2 has a drain of Slurm's administrators is not known now" in done.stderr
+    assert (again.exit_code, again.stdout) == (0, "c1 d2, Node node2: cordoned already (bad fan)\n")
+    assert (other.exit_code, "cordoned already: bad fan" in other.stderr) == (1, True)
+    assert drained == FREE | {"cordoned": True, "reason": "bad fan"}
+    assert (wrong.exit_code, "for another reason: bad fan" in wrong.stderr) == (1, True)
+    assert (back.exit_code, json.loads(back.stdout)["reason"]) == (0, "bad fan")
+    assert of_node(stage, "node2") == FREE
+
+
+def test_a_user_without_rights_learns_which_are_missing_and_what_would_do(stage: Stage) -> None:
+    blind = stage.run("dave", "drain", "d2", "--reason", "x")
+    reader = stage.run("carol", "drain", "d2", "--reason", "x", "--dry-run")
+
+    assert (blind.exit_code, reader.exit_code) == (3, 3)
+    assert 'User "dave" cannot get resource "nodes"' in blind.stderr
+    assert 'User "carol" cannot patch resource "nodes"' in reader.stderr
+    assert "create clusterrole NAME --verb=get,list,patch --resource=nodes" in reader.stderr
+    assert of_node(stage, "node2") == FREE
+
+
+def test_a_node_that_is_none_is_answered_with_near_names_and_changed_nothing(stage: Stage) -> None:
+    mistyped = stage.run("erin", "drain", "nod2", "--reason", "x")
+    not_ours = stage.run("erin", "drain", "node3", "--reason", "x")
+    no_name = stage.run("erin", "drain", "../pods", "--reason", "x")
+    long = stage.run("erin", "drain", "x" * 100_000, "--reason", "x")
+    crafted = stage.run("erin", "drain", "d2", "--reason", "\x1b[2Jx")
+
+    assert (mistyped.exit_code, "did you mean node2" in mistyped.stderr) == (4, True)
+    assert (not_ours.exit_code, "no Slurm node is on the Node node3" in not_ours.stderr) == (4, True)
+    assert (no_name.exit_code, long.exit_code, len(long.stderr) < 300) == (2, 2, True)
+    assert (crafted.exit_code, "--reason: has the control character" in crafted.stderr) == (2, True)
+    assert "\x1b" not in crafted.stderr
+    assert of_node(stage, "node3") == FREE
+
+
+def test_a_reboot_is_asked_for_of_a_node_that_is_drained_and_idle_only(stage: Stage) -> None:
+    early = stage.run("erin", "reboot", "d1", "--reason", "firmware")
+    stage.run("erin", "drain", "d1", "--reason", "firmware")
+    stage.run("erin", "drain", "d2", "--reason", "firmware")
+    busy = stage.run("erin", "reboot", "d2", "--reason", "firmware")
+    locked = stage.run("erin", "reboot", "d1", "--reason", "firmware")
+    before = of_node(stage, "node1")
+    forced = stage.run("erin", "reboot", "d1", "--reason", "firmware", "--force")
+    again = stage.run("erin", "reboot", "d1", "--reason", "firmware", "--force")
+    stage.run("erin", "undrain", "d1")
+    stage.run("erin", "undrain", "d2")
+
+    assert (early.exit_code, "is not cordoned" in early.stderr) == (1, True)
+    assert (busy.exit_code, "is not drained in Slurm yet" in busy.stderr) == (5, True)
+    assert (locked.exit_code, "its lock is held" in locked.stderr) == (1, True)
+    assert before["reboot"] == []
+    assert forced.stdout == "c1 d1, Node node1: reboot asked for (firmware)\n"
+    assert again.stdout == "c1 d1, Node node1: reboot asked for already (firmware)\n"
+    assert of_node(stage, "node1")["reboot"] == ["production-powerreset"]
+
+
+def test_doctor_looks_at_the_cluster_by_the_users_own_rights(stage: Stage, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    sets = "{cpu: {nodeSelector: {kind: cpu}, replicas: 2}}"
+    values.write_text(f"clusterName: prod\nnats: {{existingSecret: x}}\ncompute: {{nodes: {sets}}}\n")
+    found = stage.run("admin", "doctor", str(values), "-o", "json")
+    blind = stage.run("dave", "doctor", str(values))
+    refused = stage.run("admin", "doctor", str(stage.folder / "none.yaml"))
+
+    assert found.exit_code == 1
+    assert "compute.nodes.cpu: no Node has the labels" in json.dumps(json.loads(found.stdout)["findings"])
+    assert (blind.exit_code, 'User "dave" cannot list' in blind.stderr) == (3, True)
+    assert (refused.exit_code, "none.yaml" in refused.stderr) == (1, True)
+
+
+def test_the_api_server_lists_the_openapi_document_and_passes_it_on(stage: Stage) -> None:
+    def listed() -> str:
+        found = json.loads(stage.lab.kubectl("get", "--raw", "/openapi/v3"))
+        return str(found["paths"].get(ROOT[1:], {}).get("serverRelativeURL", ""))
+
+    wait_for("the document", lambda: bool(listed()), 200)
+    document = json.loads(stage.lab.kubectl("get", "--raw", listed()))
+
+    assert document == json.loads(json.dumps(openapi.document()))
+    assert f"{ROOT}/status" in document["paths"]
+
+
+def test_top_without_a_terminal_prints_one_status_after_the_other(stage: Stage) -> None:
+    shown = stage.run("admin", "top", "--count", "2", "--interval", "1")
+
+    assert (shown.exit_code, shown.stdout.count("Slurm cluster c1")) == (0, 2)
+    assert "\x1b" not in shown.stdout
+
+
+def test_kubectl_discovers_the_group_and_warns_of_nothing(stage: Stage) -> None:
+    with httpx.Client(verify=stage.context("admin"), trust_env=False, timeout=30) as client:
+        answers = [
+            client.get(f"{stage.lab.network.api}{path}")
+            for path in ("/apis/view.sunk.coreweave.com", ROOT, "/apis", f"{ROOT}/status")
+        ]
+    groups = [group["name"] for group in answers[2].json()["groups"]]
+
+    assert [(answer.status_code, answer.headers.get("warning")) for answer in answers] == [(200, None)] * 4
+    assert "view.sunk.coreweave.com" in groups
+    assert "view.sunk.coreweave.com" not in stage.lab.kubectl("api-resources", "--output=name")
+    assert "view.sunk.coreweave.com/v1alpha1" in stage.lab.kubectl("api-versions").split()
+    assert "clusters" in json.loads(stage.lab.kubectl("get", "--raw", f"{ROOT}/status"))
+
+
+def test_following_goes_on_where_it_was_after_nats_was_away_without_loss_or_double(stage: Stage) -> None:
+    env = {**os.environ, "KUBECONFIG": str(stage.kubeconfig("erin")), "NO_PROXY": "*"}  # noqa: TID251 - a program's own
+    program = Path(sys.executable).with_name("sunkctl")
+    command = [program, "events", "--follow", "--node", "d1", "--last", "1", "-o", "json"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = process.stdout
+        first = json.loads(lines.readline())
+        for number in range(1, 4):
+            stage.publish(drained(number))
+        seen = [json.loads(lines.readline())["sequence"] for _ in range(3)]
+        stage.server.restart()
+        for number in range(4, 304):  # More than one answer holds.
+            stage.publish(drained(number))
+        seen += [json.loads(lines.readline())["sequence"] for _ in range(300)]
+        process.terminate()
+
+    assert first["sequence"] < seen[0]
+    assert seen == sorted(set(seen))
+    assert len(seen) == 303

@@ -1,15 +1,11 @@
 """Looks at a Kubernetes cluster before helm/slurm is installed: version, rights, storage, Nodes, Pods.
 
-`./task doctor -- values.yaml`, with `--namespace` (slurm) and `--release` (slurm). It only reads, by kubectl
-and its own kubeconfig. Each line is a finding, with what to do about it; it ends with 1 if there is one. What
-the chart itself warns of after an install (NOTES.txt) is said before it, and is no finding. Nor is what the
-sunk release leaves open to tenants, or how few servers its bus has.
+`sunkctl doctor values.yaml`, with `--namespace` (slurm) and `--release` (slurm). It only reads, by the user's
+kubeconfig. Each finding says what to do about it. What the chart itself warns of after an install (NOTES.txt)
+is said before it, and is no finding. Nor is what the sunk release leaves open to tenants, or how few servers
+its bus has.
 """
 
-import argparse
-import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -18,11 +14,17 @@ import helm_python as helm
 import msgspec
 import yaml
 
+from sunk_kube.api import Api
+from sunk_kube.errors import KubeRejectedError
 from sunk_kube.matching import selects, untolerated
 from sunk_kube.objects import Node
+from sunk_kube.pages import Page
 from sunk_kube.pods import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec
+from sunk_kube.resources import NODES
+from sunk_runtime.errors import ConfigError
 
-CHART: Final = Path(__file__).parents[1] / "helm/slurm"
+CHART: Final = Path(__file__).parents[4] / "helm/slurm"
+"""In a checkout."""
 OLDEST: Final = (1, 31)
 RIGHTS: Final = (
     "customresourcedefinitions.apiextensions.k8s.io",
@@ -73,6 +75,23 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """How many a set wants, where it says so."""
     warnings: tuple[str, ...] = ()
     """What the chart says that users will miss."""
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be installed, and as what."""
+
+    values: Path
+    namespace: str = "slurm"
+    release: str = "slurm"
+    chart: Path = CHART
+
+
+class Examined(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to say before an install."""
+
+    remarks: tuple[str, ...]
+    """They keep nothing from working."""
+    findings: tuple[str, ...]
 
 
 def findings(cluster: Cluster, wanted: Wanted) -> Iterator[str]:
@@ -161,15 +180,15 @@ def _selectors(spec: PodSpec) -> Iterator[NodeSelector]:
         yield spec.affinity.node_affinity.required
 
 
-def wanted_of(values: dict[str, Any], release: str, namespace: str) -> Wanted:
+def wanted_of(values: dict[str, Any], release: str, namespace: str, chart: Path = CHART) -> Wanted:
     """Return what *values* ask for, by what the chart makes of them.
 
     Raises:
         HelmError: The values are refused.
     """
-    chart = helm.Chart.load(CHART)
-    chart.validate_schema(values)
-    texts = chart.render(values, name=release, namespace=namespace)
+    loaded = helm.Chart.load(chart)
+    loaded.validate_schema(values)
+    texts = loaded.render(values, name=release, namespace=namespace)
     notes = "".join(texts.pop(path) for path in [*texts] if path.endswith("NOTES.txt"))
     found = [one for text in texts.values() for one in yaml.safe_load_all(text) if one]
     sets = {
@@ -186,81 +205,83 @@ def wanted_of(values: dict[str, Any], release: str, namespace: str) -> Wanted:
     )
 
 
-def cluster_of(namespace: str) -> Cluster:
-    """Return what kubectl says."""
-    server = json.loads(_kubectl("version", "-o", "json"))["serverVersion"]
-    classes = json.loads(_kubectl("get", "storageclasses", "-o", "json"))["items"]
-    spaces = json.loads(_kubectl("get", "namespaces", "-o", "json"))["items"]
-    labels = {one["metadata"]["name"]: one["metadata"].get("labels", {}) for one in spaces}
+async def cluster_of(api: Api, namespace: str) -> Cluster:
+    """Return what the API server says.
+
+    Raises:
+        SunkError: it refuses, or does not answer.
+    """
+    server = msgspec.json.decode(await api.send("GET", "/version"))
+    classes = await _items(api, "/apis/storage.k8s.io/v1/storageclasses")
+    labels = {one.metadata.name: one.metadata.labels for one in await _objects(api, "/api/v1/namespaces")}
     return Cluster(
         version=(int(server["major"]), int(server["minor"].rstrip("+"))),
-        denied=tuple(kind for kind in RIGHTS if not _may_create(kind)),
+        denied=tuple([kind for kind in RIGHTS if not await _may_create(api, kind)]),
         class_is_default={
             one["metadata"]["name"]: one["metadata"].get("annotations", {}).get(DEFAULT_CLASS) == "true"
             for one in classes
         },
-        nodes=tuple(
-            msgspec.convert(one, Node) for one in json.loads(_kubectl("get", "nodes", "-o", "json"))["items"]
-        ),
+        nodes=tuple(await _objects(api, NODES.path())),
         standard=labels.get(namespace, {}).get(STANDARD, ""),
-        bearers=_bearers(),
-        bus=_bus(),
+        bearers=await _bearers(api),
+        bus=await _bus(api),
     )
 
 
-def _bus() -> Bus | None:
-    selector = "app.kubernetes.io/name=sunk-nats"
-    words = ("get", "statefulsets", "--all-namespaces", "--selector", selector, "-o", "json")
+async def _bus(api: Api) -> Bus | None:
+    query = {"labelSelector": "app.kubernetes.io/name=sunk-nats"}
     try:
-        found = json.loads(_kubectl(*words))["items"]
-    except subprocess.CalledProcessError:  # We may not read them.
+        found = await _items(api, "/apis/apps/v1/statefulsets", query)
+    except KubeRejectedError:  # We may not read them.
         return None
     return bus_of(found[0]) if found else None
 
 
-def _bearers() -> tuple[str, ...]:
-    kind = "validatingadmissionpolicybindings"
-    words = ("get", kind, BEARERS, "--ignore-not-found", "-o", "jsonpath={.spec.validationActions}")
+async def _bearers(api: Api) -> tuple[str, ...]:
+    kind = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
     try:
-        found = _kubectl(*words)
-    except subprocess.CalledProcessError:  # We may not read it, or the API server is too old to have it.
+        found = msgspec.json.decode(await api.send("GET", f"{kind}/{BEARERS}"))
+    except KubeRejectedError:  # It is not there, or we may not read it, or the API server is too old.
         return ()
-    return tuple(json.loads(found)) if found else ()
+    return tuple(found["spec"].get("validationActions", ()))
 
 
-def _kubectl(*arguments: str) -> str:
-    command = ["kubectl", "--request-timeout=30s", *arguments]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=60).stdout
+async def _may_create(api: Api, kind: str) -> bool:
+    resource, _, group = kind.partition(".")
+    attributes = {"verb": "create", "group": group, "resource": resource}
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    return bool(msgspec.json.decode(await api.send("POST", path, body=body))["status"]["allowed"])
 
 
-def _may_create(kind: str) -> bool:
-    command = ["kubectl", "--request-timeout=30s", "auth", "can-i", "create", kind, "--quiet"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-    if done.returncode and done.stderr.strip().startswith(("error", "Unable", "The connection")):
-        sys.exit(done.stderr.strip())
-    return done.returncode == 0
+async def _items(api: Api, path: str, query: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    return list(msgspec.json.decode(await api.send("GET", path, query=query))["items"])
 
 
-def main() -> int:
-    """Print what is found; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="./task doctor --", description="Looks at a cluster before an install."
-    )
-    parser.add_argument("values", type=Path, help="the values.yaml of helm/slurm")
-    parser.add_argument("--namespace", default="slurm")
-    parser.add_argument("--release", default="slurm")
-    given = parser.parse_args()
+async def _objects(api: Api, path: str) -> list[Node]:
+    return msgspec.json.decode(await api.send("GET", path), type=Page[Node]).items or []
+
+
+async def examined(api: Api, given: Given) -> Examined:
+    """Return what is found before an install of *given*.
+
+    Raises:
+        ConfigError: the values cannot be read, or the chart refuses them.
+        SunkError: the API server refuses, or does not answer.
+    """
     try:
-        wanted = wanted_of(yaml.safe_load(given.values.read_text()), given.release, given.namespace)
-        cluster = cluster_of(given.namespace)
-        found = list(findings(cluster, wanted))
-    except (OSError, helm.HelmError, subprocess.SubprocessError) as error:
-        sys.exit(str(error))
-    for line in (*wanted.warnings, *left_open(cluster), *recommended(cluster), *found):
-        print(line)
-    print(f"{len(found)} findings" if found else "nothing found: install")
-    return 1 if found else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        values: dict[str, Any] = msgspec.convert(
+            yaml.safe_load(given.values.read_text()) or {}, dict[str, Any]
+        )
+        wanted = wanted_of(values, given.release, given.namespace, given.chart)
+    except (OSError, ValueError, yaml.YAMLError, helm.HelmError) as error:
+        raise ConfigError(f"{given.values}: {error}") from error
+    cluster = await cluster_of(api, given.namespace)
+    return Examined(
+        remarks=(*wanted.warnings, *left_open(cluster), *recommended(cluster)),
+        findings=tuple(findings(cluster, wanted)),
+    )

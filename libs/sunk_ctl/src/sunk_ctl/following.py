@@ -1,0 +1,80 @@
+"""Events from the view, page by page: each once and in order, whatever breaks meanwhile.
+
+What must stay true: where we stand moves only with an answer that came whole and was handed on; so an answer
+that is lost is asked for again, and none is handed on twice.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+
+from sunk_ctl.cluster import Cluster
+from sunk_ctl.refusals import NOT_FOUND, NOT_NOW, NoAnswerError
+from sunk_events.view import EventRow, Events
+
+POLL_S: Final = 2.0
+"""Between two questions where nothing more is stored: a tenth of what a user may ask."""
+AGAIN_S: Final = 3.0
+PAUSE_S: Final = 0.25
+"""Between two questions where more is stored, within the rate that a user has."""
+Take = Callable[[tuple[EventRow, ...]], None]
+Note = Callable[[str], None]
+
+
+async def events(
+    cluster: Cluster,
+    path: str,
+    query: dict[str, str],
+    take: Take,
+    note: Note,
+    *,
+    is_following: bool,
+    poll_s: float = POLL_S,
+    again_s: float = AGAIN_S,
+) -> None:
+    """Hand the events at *path* on to *take*; with *is_following*, those to come too, until cancelled.
+
+    Args:
+        cluster: Whose view is asked.
+        path: Where the events are.
+        query: Of the first question: how far back.
+        take: Is given each event once.
+        note: Is told what is amiss.
+        is_following: Go on.
+        poll_s: Between two questions.
+        again_s: After a question that had no answer.
+
+    Raises:
+        NoAnswerError: nothing is known of it, the user may not, or the first answer did not come.
+    """
+    found = await cluster.get(Events, path, query)
+    if not found.after:
+        hint = f": did you mean {', '.join(found.near)}?" if found.near else ""
+        raise NoAnswerError(f"nothing of that name is known{hint}", NOT_FOUND)
+    said: tuple[str, ...] = ()
+    while True:
+        take(found.items)
+        for problem in found.problems:
+            if problem not in said:
+                note(problem)
+        said = found.problems
+        if not is_following:
+            return
+        await anyio.sleep(PAUSE_S if found.is_more else poll_s)
+        found = await _next(cluster, path, {"after": found.after, "key": found.key}, note, again_s)
+
+
+async def _next(cluster: Cluster, path: str, query: dict[str, str], note: Note, again_s: float) -> Events:
+    """Return the next answer, however long it takes until there is one."""
+    is_told = False
+    while True:
+        try:
+            return await cluster.get(Events, path, {name: text for name, text in query.items() if text})
+        except NoAnswerError as error:
+            if error.status != NOT_NOW:
+                raise
+            if not is_told:
+                note(f"{error}. Trying again; no event is left out")
+            is_told = True
+            await anyio.sleep(again_s)

@@ -1,0 +1,159 @@
+"""Answers one after the other, with a test's own in place of the view's."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import msgspec
+import pytest
+
+from sunk_ctl import following
+from sunk_ctl.cluster import Cluster
+from sunk_ctl.event_commands import line_of, path_of
+from sunk_ctl.refusals import NOT_FOUND, NOT_NOW, REFUSED, NoAnswerError
+from sunk_ctl.top import Seen, repeat, screen
+from sunk_events.view import ClusterStatus, EventRow, Events, Status
+
+pytestmark = pytest.mark.anyio
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+AWAY = NoAnswerError("no answer: the bus is silent", NOT_NOW)
+Given = msgspec.Struct | NoAnswerError
+
+
+class View:
+    """Gives its answers in turn, and notes what it was asked."""
+
+    def __init__(self, *given: Given) -> None:
+        self.asked: list[dict[str, str]] = []
+        self._given = list(given)
+
+    async def get(self, _kind: object, _path: str, query: Mapping[str, str] | None = None) -> msgspec.Struct:
+        self.asked.append(dict(query or {}))
+        found = self._given.pop(0)
+        if isinstance(found, NoAnswerError):
+            raise found
+        return found
+
+
+def row(sequence: int) -> EventRow:
+    return EventRow(cluster="c1", sequence=sequence, time=T0, about="slurm.node", name="d1", what="drained")
+
+
+def page(*sequences: int, after: str, problems: tuple[str, ...] = ()) -> Events:
+    return Events(items=tuple(map(row, sequences)), after=after, key="d1", problems=problems)
+
+
+async def follow(view: View, *, is_following: bool = True) -> tuple[list[int], list[str], int]:
+    """Return the sequences that were handed on, what was noted, and the status in the end."""
+    seen: list[int] = []
+    notes: list[str] = []
+
+    def take(rows: tuple[EventRow, ...]) -> None:
+        seen.extend(row.sequence for row in rows)
+
+    cluster = cast("Cluster", view)
+    try:
+        await following.events(
+            cluster,
+            "/x",
+            {"last": "2"},
+            take,
+            notes.append,
+            is_following=is_following,
+            poll_s=0.0,
+            again_s=0.0,
+        )
+    except NoAnswerError as error:
+        return seen, notes, error.status
+    return seen, notes, 0
+
+
+async def test_each_event_is_handed_on_once_whatever_answers_are_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("POLL_S", "AGAIN_S", "PAUSE_S"):
+        monkeypatch.setattr(following, name, 0.0)
+    withdrawn = NoAnswerError("user alice may not", REFUSED)
+    missing = ("c1: up to 3 events were too old to be kept, and are missing",)
+    view = View(
+        page(1, 2, after="c1.7.2"),
+        AWAY,
+        AWAY,
+        page(3, after="c1.7.3"),
+        page(after="c1.7.9", problems=missing),
+        page(10, after="c1.7.10", problems=missing),
+        withdrawn,
+    )
+
+    seen, notes, status = await follow(view)
+
+    assert seen == [1, 2, 3, 10]
+    assert notes == ["no answer: the bus is silent. Trying again; no event is left out", *missing]
+    assert status == REFUSED
+    assert view.asked == [
+        {"last": "2"},
+        *[{"after": "c1.7.2", "key": "d1"}] * 3,
+        {"after": "c1.7.3", "key": "d1"},
+        {"after": "c1.7.9", "key": "d1"},
+        {"after": "c1.7.10", "key": "d1"},
+    ]
+
+
+async def test_without_following_there_is_one_answer_and_a_first_one_that_fails_ends_it() -> None:
+    assert await follow(View(page(1, after="c1.7.1")), is_following=False) == ([1], [], 0)
+    assert await follow(View(AWAY)) == ([], [], NOT_NOW)
+    assert await follow(View(Events(items=(), after="", near=("train",)))) == ([], [], NOT_FOUND)
+
+
+@pytest.mark.parametrize(
+    ("node", "pod", "job", "path"),
+    [
+        ("", "", "", "/events"),
+        ("d1", "", "", "/nodes/d1/events"),
+        ("", "web", "", "/namespaces/team-a/pods/web/events"),
+        ("", "team-b/web", "", "/namespaces/team-b/pods/web/events"),
+        ("", "", "11", "/jobs/11/events"),
+    ],
+)
+def test_each_thing_has_its_events(node: str, pod: str, job: str, path: str) -> None:
+    assert path_of(node, pod, job, "team-a") == path
+
+
+@pytest.mark.parametrize("name", ["../status", "a?b", "a/b/c", "a b", "x" * 10_000_000])
+def test_what_can_be_no_name_is_never_sent_and_not_repeated_at_length(name: str) -> None:
+    with pytest.raises(NoAnswerError, match="no name") as refused:
+        path_of(name, "", "", "team-a")
+
+    assert len(str(refused.value)) < 200
+
+
+def test_a_line_has_nothing_that_a_terminal_obeys() -> None:
+    crafted = msgspec.structs.replace(row(1), name="\x1b[2J", what="\n", details=("reason \u202egnp",))
+    line = line_of(crafted).plain
+
+    assert line.isprintable()
+    assert "\\x1b[2J" in line
+
+
+def status(cluster: str) -> Status:
+    one = ClusterStatus(cluster=cluster, nodes={}, locks={}, jobs={}, waits={}, placements={})
+    return Status(clusters=(one,))
+
+
+async def test_top_never_shows_an_old_status_as_a_new_one() -> None:
+    drawn: list[Seen] = []
+    view = View(status("c1"), AWAY, AWAY, status("c2"))
+
+    await repeat(cast("Cluster", view), drawn.append, 0.0, 4)
+
+    assert [seen.problem for seen in drawn] == ["", str(AWAY), str(AWAY), ""]
+    assert [seen.status.clusters[0].cluster for seen in drawn] == ["c1", "c1", "c1", "c2"]
+    assert len({seen.at for seen in drawn[:3]}) == 1
+    old = Seen(status=status("c1"), at=T0, problem="no answer")
+    assert str(screen(old, T0 + timedelta(minutes=5))[0]) == "2026-01-01 00:00:00 UTC, 5m old: no answer"
+
+
+async def test_top_ends_where_it_never_had_an_answer_or_may_have_none_any_longer() -> None:
+    for given in ([AWAY], [status("c1"), NoAnswerError("user alice may not", REFUSED)]):
+        with pytest.raises(NoAnswerError):
+            await repeat(cast("Cluster", View(*given)), lambda _: None, 0.0, 0)

@@ -1,0 +1,215 @@
+"""What is changed of a Node, and why not."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunk_ctl import operations
+from sunk_ctl.node_commands import sentence
+from sunk_ctl.operations import Acted, Change, reason_of
+from sunk_ctl.refusals import NOT_FOUND, NOT_NOW, REFUSED, NoAnswerError, of_kubernetes
+from sunk_events.view import NodeRow
+from sunk_kube.errors import KubeRejectedError, KubeUnavailableError
+from sunk_kube.objects import Node
+from sunk_kube.wellknown import ANNOTATION_CORDON_REASON, LABEL_CLUSTER, LABEL_POD
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+VERSION: dict[str, Any] = {"uid": "u1", "resourceVersion": "7"}
+SILENT = "c1: syncer has not seen Slurm for 600 s: what it wrote may be old"
+
+
+def node(name: str = "node1", *, slurm: str = "gpu-1", reason: str | None = None, **status: str) -> Node:
+    labels = {LABEL_POD: slurm, LABEL_CLUSTER: "c1"} if slurm else {}
+    annotations = {ANNOTATION_CORDON_REASON: reason} if reason else {}
+    conditions = [
+        {"type": kind, "status": value, "message": "bad fan", "reason": "r"} for kind, value in status.items()
+    ]
+    raw = {
+        "metadata": {
+            "name": name,
+            "uid": "u1",
+            "resourceVersion": "7",
+            "labels": labels,
+            "annotations": annotations,
+        },
+        "spec": {"unschedulable": reason is not None},
+        "status": {"conditions": conditions},
+    }
+    return msgspec.convert(raw, Node)
+
+
+def row(**fields: Any) -> NodeRow:  # noqa: ANN401 - of every type
+    known = {"cluster": "c1", "node": "gpu-1", "kube_node": "node1", "state": "IDLE"}
+    wanted: dict[str, Any] = {"is_drain": True, **known, **fields}
+    return NodeRow(**wanted)
+
+
+def test_a_drain_is_a_cordon_with_its_reason_of_the_version_that_was_read() -> None:
+    wanted = Change(
+        body={
+            "metadata": VERSION | {"annotations": {ANNOTATION_CORDON_REASON: "bad fan"}},
+            "spec": {"unschedulable": True},
+        }
+    )
+
+    assert operations.drain(node(), "bad fan", is_overwrite=False) == wanted
+    assert operations.drain(node(reason="bad fan"), "bad fan", is_overwrite=False) is None
+
+
+def test_the_reason_of_a_cordon_that_is_there_stays_unless_the_user_says_otherwise() -> None:
+    with pytest.raises(NoAnswerError, match="cordoned already: platform: xid 79"):
+        operations.drain(node(reason="platform: xid 79"), "bad fan", is_overwrite=False)
+
+    assert operations.drain(node(reason="platform: xid 79"), "bad fan", is_overwrite=True) is not None
+
+
+def test_an_undrain_takes_cordon_and_reason_away_and_only_those_that_are_meant() -> None:
+    body = {
+        "metadata": VERSION | {"annotations": {ANNOTATION_CORDON_REASON: None}},
+        "spec": {"unschedulable": None},
+    }
+
+    assert operations.undrain(node(reason="bad fan"), "") == Change(body=body)
+    assert operations.undrain(node(reason="bad fan"), "bad fan") == Change(body=body)
+    assert operations.undrain(node(), "") is None
+    with pytest.raises(NoAnswerError, match="stays cordoned, for another reason: xid 79"):
+        operations.undrain(node(reason="xid 79"), "bad fan")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "--reason: say why"),
+        ("   ", "--reason: say why"),
+        ("x" * 201, "--reason: 201 characters; at most 200"),
+        ("x" * 10_000_000, "--reason: 10000000 characters"),
+        ("a\nb", "--reason: has the control character '\\\\n'"),
+        ("\x1b[2J", "--reason: has the control character '\\\\x1b'"),
+        ("\udcff", "--reason: has the control character"),
+        ("please verify-undrain", "--reason: verify-undrain would have"),
+    ],
+)
+def test_a_reason_that_can_be_none_is_refused_by_the_name_of_its_option(text: str, why: str) -> None:
+    with pytest.raises(NoAnswerError, match=why) as refused:
+        reason_of(text)
+
+    assert refused.value.status == 2
+    assert len(str(refused.value)) < 200
+
+
+@given(st.text(max_size=300))
+def test_no_reason_that_passes_has_a_control_character_or_is_long(text: str) -> None:
+    try:
+        reason = reason_of(text)
+    except NoAnswerError:
+        return
+    assert reason.isprintable()
+    assert 0 < len(reason) <= 200
+
+
+def test_a_node_is_found_by_either_name_and_never_guessed_where_two_have_it() -> None:
+    assert operations.chosen("node1", node(), []) == node()
+    assert operations.chosen("gpu-1", None, [node()]) == node()
+    assert operations.chosen("node1", node(), [node()]) == node()
+    assert operations.chosen("x", None, []) is None
+    with pytest.raises(NoAnswerError, match="gpu-1 means several Nodes: node1, node2"):
+        operations.chosen("gpu-1", None, [node(), node("node2")])
+    with pytest.raises(NoAnswerError, match="node2 means several Nodes: node1, node2"):
+        operations.chosen("node2", node("node2"), [node(slurm="node2")])
+    with pytest.raises(NoAnswerError, match="no Slurm node is on the Node node1"):
+        operations.chosen("node1", node(slurm=""), [])
+
+
+def test_a_node_that_is_not_known_is_answered_with_the_names_that_are_near() -> None:
+    found = operations.unknown("gpu-11", [node(), node("node2", slurm="gpu-2"), node("db1", slurm="")])
+
+    assert found.status == NOT_FOUND
+    assert "no node gpu-11 is known: did you mean gpu-1" in str(found)
+
+
+def test_a_drain_of_slurms_administrators_is_said_with_what_lifts_it() -> None:
+    assert operations.slurms_own(node(SlurmCordon="False")) == ()
+    (stays,) = operations.slurms_own(node(SlurmCordon="True"))
+    assert stays == (
+        "a drain of Slurm's administrators stays: bad fan. This lifts it, in Slurm: scontrol update "
+        "nodename=gpu-1 state=undrain"
+    )
+    for unknown in (node(), node(SlurmCordon="Unknown")):
+        assert operations.slurms_own(unknown) == (
+            "whether gpu-1 has a drain of Slurm's administrators is not known now",
+        )
+
+
+def test_a_reboot_is_the_condition_that_the_platform_waits_for() -> None:
+    change = operations.reboot(node(), "firmware", "PhaseState", "production-powerreset", T0)
+    condition = {
+        "type": "PhaseState",
+        "status": "True",
+        "reason": "production-powerreset",
+        "message": "reboot of gpu-1 asked for by sunkctl: firmware",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "lastHeartbeatTime": "2026-01-01T00:00:00Z",
+    }
+    wanted = Change(body={"metadata": VERSION, "status": {"conditions": [condition]}}, subresource="status")
+
+    assert change == wanted
+    assert operations.reboot(node(PhaseState="True"), "firmware", "PhaseState", "r", T0) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "rows", "problems", "status", "why"),
+    [
+        pytest.param(node(), [row()], (), 1, "is not cordoned", id="not cordoned"),
+        pytest.param(node(reason="r"), [row()], (SILENT,), NOT_NOW, "is not known: c1: syncer", id="old"),
+        pytest.param(node(reason="r"), [], (), NOT_NOW, "Slurm does not say", id="not in Slurm"),
+        pytest.param(
+            node(reason="r"), [row(kube_node="node2")], (), NOT_NOW, "Slurm does not say", id="moved"
+        ),
+        pytest.param(
+            node(reason="r"), [row(cluster="c2")], (), NOT_NOW, "Slurm does not say", id="another's"
+        ),
+        pytest.param(node(reason="r"), [row(state="")], (), NOT_NOW, "Slurm does not say", id="no state"),
+        pytest.param(node(reason="r"), [row(is_drain=False)], (), NOT_NOW, "not drained in Slurm", id="new"),
+        pytest.param(node(reason="r"), [row(is_busy=True)], (), 1, "jobs still run on gpu-1", id="busy"),
+        pytest.param(node(reason="r"), [row(lock="locked")], (), 1, "its lock is held", id="locked"),
+    ],
+)
+def test_no_reboot_is_asked_for_where_a_job_may_run(
+    found: Node, rows: list[NodeRow], problems: tuple[str, ...], status: int, why: str
+) -> None:
+    with pytest.raises(NoAnswerError, match=why) as refused:
+        operations.require_idle(found, rows, problems)
+
+    assert refused.value.status == status
+
+
+def test_an_idle_node_may_be_rebooted_whatever_ails_another_cluster() -> None:
+    operations.require_idle(node(reason="r"), [row()], (SILENT.replace("c1", "c2"),))
+
+
+def test_a_refusal_names_a_cluster_role_that_would_do() -> None:
+    said = 'nodes "node1" is forbidden: User "dave" cannot patch resource'
+    text = f"patch /api/v1/nodes/node1: HTTP 403: {said}"
+    error = of_kubernetes(KubeRejectedError(text, status=403), "nodes,nodes/status")
+    away = of_kubernetes(KubeUnavailableError("get /api/v1/nodes/x: HTTP 503"))
+
+    assert error.status == REFUSED
+    assert str(error) == (
+        f"{said}. A ClusterRole that has it: "
+        "kubectl create clusterrole NAME --verb=get,list,patch --resource=nodes,nodes/status"
+    )
+    assert away.status == NOT_NOW
+
+
+def test_what_was_done_is_a_line() -> None:
+    done = Acted(action="drain", cluster="c1", node="gpu-1", kube_node="node1", is_changed=True, reason="fan")
+    tried = msgspec.structs.replace(done, is_dry_run=True)
+    before = msgspec.structs.replace(done, action="undrain", is_changed=False, reason="")
+
+    assert sentence(done) == "c1 gpu-1, Node node1: cordoned (fan)"
+    assert sentence(tried) == "c1 gpu-1, Node node1: cordoned (fan), dry run: nothing was changed"
+    assert sentence(before) == "c1 gpu-1, Node node1: not cordoned"
