@@ -7,10 +7,11 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import typer
 from generated import settle
+from typer.core import TyperCommand, TyperGroup
 
 from sunk_bus.arguments import parser_of_all
 from sunk_ctl.main import app
@@ -32,8 +33,8 @@ needs. `kubectl sunk COMMAND` is the same program. `sunkctl bus` takes [the comm
 
 def sunkctl_page() -> str:
     """Return the page about `sunkctl`."""
-    group = typer.main.get_command(app)
-    commands: dict[str, typer.core.TyperCommand] = getattr(group, "commands", {})
+    group = cast("TyperGroup", typer.main.get_command(app))
+    commands: dict[str, TyperCommand] = getattr(group, "commands", {})
     parts = [SUNKCTL_HEAD, _help_table("sunkctl", group)]
     for name, command in commands.items():
         context = typer.Context(command, info_name=f"sunkctl {name}")
@@ -43,7 +44,7 @@ def sunkctl_page() -> str:
     return "".join(parts)
 
 
-def _help_table(name: str, command: typer.core.TyperCommand | typer.core.TyperGroup) -> str:
+def _help_table(name: str, command: TyperCommand | TyperGroup) -> str:
     context = typer.Context(command, info_name=name)
     told = (option.get_help_record(context) for option in command.get_params(context))
     rows = [
