@@ -43,6 +43,16 @@ class ScriptedStack:
         self._said.append("down")
 
 
+class ScriptedFirst:
+    """An opening that is never begun."""
+
+    def down(self) -> None:
+        return
+
+
+FIRST = cast("FirstSlurm", ScriptedFirst())
+
+
 def told(name: str) -> Told:
     return Told(name, 0.0, ())
 
@@ -73,7 +83,7 @@ def test_what_needs_no_kubernetes_is_told_before_it_is_compiled(
     monkeypatch.setattr(demos, "tell_opening", opening)
     monkeypatch.setattr(demos, "tell", story)
 
-    status = demos.demo(cast("Stack", stack), cast("FirstSlurm", None), Narrator(lines.append), keep=False)
+    status = demos.demo(cast("Stack", stack), FIRST, Narrator(lines.append), keep=False)
 
     assert (status, said) == (0, order)
     assert any(f"All {1 if is_built else 2} steps worked" in line for line in lines)
@@ -92,7 +102,7 @@ def test_a_step_of_the_opening_that_does_not_hold_makes_the_demo_fail(
     monkeypatch.setattr(demos, "tell_opening", opening)
     monkeypatch.setattr(demos, "tell", lambda *_: [told("cordon")])  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
 
-    status = demos.demo(cast("Stack", stack), cast("FirstSlurm", None), Narrator(lines.append), keep=False)
+    status = demos.demo(cast("Stack", stack), FIRST, Narrator(lines.append), keep=False)
 
     assert status == 1
     assert any("These steps failed: job" in line for line in lines)

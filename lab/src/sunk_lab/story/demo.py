@@ -79,6 +79,7 @@ def demo(stack: Stack, first: FirstSlurm, narrator: Narrator, *, keep: bool) -> 
     """
     began, told = time.monotonic(), list[Told]()
     try:
+        first.down()  # What a demo that was killed has left.
         if not stack.is_built():
             told += meanwhile(stack.prepare, partial(tell_opening, first, narrator), narrator)
         stack.up()

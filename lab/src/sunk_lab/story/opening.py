@@ -37,8 +37,8 @@ TITLES: Final = {
     "scrape": "Prometheus metrics show that drain. A scrape does not call Slurm",
 }
 BEGINS: Final = """
-Kubernetes is not built on this machine yet. It is compiled from source now, once; lines between say how far
-that is. The demo shows meanwhile what needs no Kubernetes: a real Slurm with two nodes, NATS, syncer and
+Kubernetes is not built on this machine yet. It is compiled from source now, once. Lines in between say how
+far that is. The demo shows meanwhile what needs no Kubernetes: a real Slurm with two nodes, NATS, syncer and
 metrics-exporter."""
 WAITS: Final = """
 That was all that needs no Kubernetes. These servers have ended.
