@@ -26,10 +26,9 @@ HOSTILE: Final = 'a "b" <c> & \u2603'
 def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The drawing code, which is in no package, with what else it imports from its folder."""
     monkeypatch.setattr(sys, "path", [str(ROOT / "tools"), *sys.path])
-    before = set(sys.modules)
     yield import_module("drawings")
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+    for name in ("drawings", "calls", "generated", "gen_stories"):
+        sys.modules.pop(name, None)
 
 
 def texts(root: ET.Element) -> list[ET.Element]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from sunk_lab.errors import LabError
-from sunk_lab.nats import NatsServer
+from sunk_lab.nats import EVERYTHING, NatsServer
 from sunk_lab.processes import Processes
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.ports import free_ports
@@ -93,7 +93,7 @@ class FirstSlurm:
 
     def fact(self, rest: str) -> Object | None:
         """Return the first fact whose subject ends so, behind the name of the cluster."""
-        wanted = f"sunk.ev.{CLUSTER}.{rest}"
+        wanted = f"{EVERYTHING.removesuffix('>')}{CLUSTER}.{rest}"
         return next((event for subject, event in list(self._facts) if subject == wanted), None)
 
     def await_fact(self, rest: str) -> float:
