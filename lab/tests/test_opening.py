@@ -165,6 +165,7 @@ def test_a_step_that_fails_is_told_with_what_was_seen() -> None:
             id="only the last looks count",
         ),
         pytest.param([500, 500, 500, 500], 2900, "500 of 2900 packages", id="it stands still"),
+        pytest.param([0, 1], 2900, "1 of 2900 packages", id="it has hardly begun"),
         pytest.param([2800, 2950], 2900, "2950 of 2900 packages", id="it only links now"),
     ],
 )

@@ -42,6 +42,8 @@ PROGRAMS: Final = (
 _STILL_S: Final = 30.0
 _LOOKS: Final = 4
 """So many counts, one each `_STILL_S`, say how fast it goes: early packages are small, late ones large."""
+_FEW: Final = 50
+"""Fewer packages in those looks say nothing: Go still fetches modules, or has most packages already."""
 _LIMIT_S: Final = 3600.0
 
 
@@ -172,7 +174,7 @@ def progress(counts: Sequence[int], total: int) -> str:
         return f"{done} packages"
     told = f"{done} of {total} packages"
     made = recent[-1] - recent[0]
-    if made <= 0 or done >= total:
+    if made < _FEW or done >= total:
         return told
     minutes = math.ceil((total - done) / made * _STILL_S * (len(recent) - 1) / 60)
     return f"{told}, about {minutes} minute{'s' * (minutes != 1)} left"
