@@ -1,14 +1,20 @@
-"""Writes `docs/cli.md`: the commands of `sunk-bus`, from its parser. ``--check`` as in `gen_schemas.py`."""
+"""Writes `docs/cli.md` and `docs/sunkctl-commands.md`: the commands of both programs, from their parsers.
+
+``--check`` as in `gen_schemas.py`.
+"""
 
 import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
+import typer
 from generated import settle
+from typer.core import TyperCommand, TyperGroup
 
 from sunk_bus.arguments import parser_of_all
+from sunk_ctl.main import app
 
 PAGE: Final = Path("docs/cli.md")
 HEAD: Final = """# Commands of sunk-bus
@@ -16,10 +22,41 @@ HEAD: Final = """# Commands of sunk-bus
 `./task gen` writes this page from the program; do not edit it by hand. [bus.md](bus.md) shows how to use the
 program, with examples of what it prints. `./task bus -- COMMAND` runs it in a checkout.
 """
+SUNKCTL_PAGE: Final = Path("docs/sunkctl-commands.md")
+SUNKCTL_HEAD: Final = """# Commands of sunkctl
+
+`./task gen` writes this page from the program; do not edit it by hand. `sunkctl COMMAND --help` prints the
+same. [sunkctl.md](sunkctl.md) says how to install the program, what each command shows, and which rights it
+needs. `kubectl sunk COMMAND` is the same program. `sunkctl bus` takes [the commands of sunk-bus](cli.md).
+"""
+
+
+def sunkctl_page() -> str:
+    """Return the page about `sunkctl`."""
+    group = cast("TyperGroup", typer.main.get_command(app))
+    commands: dict[str, TyperCommand] = getattr(group, "commands", {})
+    parts = [SUNKCTL_HEAD, _help_table("sunkctl", group)]
+    for name, command in commands.items():
+        context = typer.Context(command, info_name=f"sunkctl {name}")
+        usage = " ".join(command.collect_usage_pieces(context))
+        parts.append(f"\n## {name}\n\n{' '.join((command.help or '').split())}\n")
+        parts.append(f"\n    sunkctl {name} {usage}\n{_help_table(name, command)}")
+    return "".join(parts)
+
+
+def _help_table(name: str, command: TyperCommand | TyperGroup) -> str:
+    context = typer.Context(command, info_name=name)
+    told = (option.get_help_record(context) for option in command.get_params(context))
+    rows = [
+        f"| `{names.replace('|', ' or ')}` | {_sentence(' '.join(text.split()))} |\n"
+        for names, text in filter(None, told)
+        if "--help" not in names
+    ]
+    return f"\n| argument | meaning |\n| --- | --- |\n{''.join(rows)}" if rows else ""
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the page about `sunk-bus`."""
     parser, commands = parser_of_all()
     common = {name for option in _options(parser) for name in option.option_strings}
     parts = [HEAD, "\n## Options of every command\n", _table(_options(parser)), f"\n{parser.epilog}\n"]
@@ -72,7 +109,7 @@ def _names(action: argparse.Action) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write, or only look; return the exit status."""
-    return settle({PAGE: page()}, arguments)
+    return settle({PAGE: page(), SUNKCTL_PAGE: sunkctl_page()}, arguments)
 
 
 if __name__ == "__main__":

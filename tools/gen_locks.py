@@ -1,4 +1,4 @@
-"""Writes `docs/locks.md`: the lock's state machine, drawn from the table that it runs on.
+"""Writes `docs/locks.md` and its drawing: the lock's state machine, from the tables that it runs on.
 
 ``--check`` as in `gen_schemas.py`.
 """
@@ -7,13 +7,19 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from drawings import START, Change, ladder
 from generated import settle
 
+from sunk_events import subjects
+from sunk_events.base import Event
 from sunk_nodeset_controller.locks.events import KINDS, NAMES
 from sunk_nodeset_controller.locks.machine import STEPS
 from sunk_nodeset_controller.locks.model import Step
 
 PAGE: Final = Path("docs/locks.md")
+PICTURE: Final = Path("docs/pictures/lock.svg")
+STATES: Final = (START, "false", "pending", "locked", "locked_strict")
+"""Values of the lock, in the order of the drawing."""
 HEAD: Final = """# The lock of a Node
 
 `./task gen` writes this page from the table that the nodeset-controller runs on; do not edit it by hand.
@@ -78,27 +84,48 @@ runs (`ConfirmJobs`):
 
 ## What the bus receives
 
-Each arrow is a fact. `pending` is on the Node before every lock. The bus receives `pending` only if other
-workloads have to leave first.
+`false` is no lock. Each change of the lock is a fact. `pending` is on the Node before every lock, but the bus
+receives `pending` only if other workloads have to leave first.
 
-```mermaid
-stateDiagram-v2
-    [*] --> false
+![State diagram of the lock. The table below has the same changes.](pictures/lock.svg)
+
+| from | to | fact | subject |
+|---|---|---|---|
 """
 
 
-def page() -> str:
-    """Return the page."""
+def changes() -> tuple[Change, ...]:
+    """Return what leads from one value of the lock to another.
+
+    Raises:
+        SystemExit: A value is missing in `STATES`; names it.
+    """
+    if wrong := {value for pair in KINDS for value in pair} ^ set(STATES[1:]):
+        raise SystemExit(f"tools/gen_locks.py: these values of the lock are new, or no more: {wrong}")
+    told = (Change(before, after, NAMES[kind]) for (before, after), kind in KINDS.items())
+    return (Change(START, "false", "a Node with a NodeSet Pod"), *told)
+
+
+def pages() -> dict[Path, str]:
+    """Return the page and its drawing."""
     rows = "".join(
         f"| {need} | {stand} | `{step.name}` | {step.value} |\n" for (need, stand), step in STEPS.items()
     )
-    arrows = "".join(f"    {before} --> {after}: {NAMES[kind]}\n" for (before, after), kind in KINDS.items())
-    return HEAD + rows + DRAWN.format(settle=Step.SETTLE.value) + arrows + "```\n"
+    facts = "".join(
+        f"| `{before}` | `{after}` | `{NAMES[kind]}` | `{_subject(kind)}` |\n"
+        for (before, after), kind in KINDS.items()
+    )
+    text = HEAD + rows + DRAWN.format(settle=Step.SETTLE.value) + facts
+    return {PAGE: text, PICTURE: ladder("The lock of a Node", STATES, changes())}
+
+
+def _subject(kind: type[Event]) -> str:
+    return subjects.facts("CLUSTER", kind).replace("CLUSTER", "{cluster}")
 
 
 def main(arguments: list[str]) -> int:
     """Write, or only look; return the exit status."""
-    return settle({PAGE: page()}, arguments)
+    return settle(pages(), arguments)
 
 
 if __name__ == "__main__":

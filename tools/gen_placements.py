@@ -1,7 +1,7 @@
-"""Writes `docs/placements.md`: the phases of a placement, drawn from what the pod-scheduler decides.
+"""Writes `docs/placements.md` and its drawing: the phases of a placement, from its decisions.
 
-Its decision is called with each phase, and with each Pod and job that matters. A change of phase without a
-text here, and a text without a change, end the generator. ``--check`` as in `gen_schemas.py`.
+The pod-scheduler's decision is called with each phase, and with each Pod and job that matters. A change of
+phase without a text here, and a text without a change, end the generator. ``--check`` as in `gen_schemas.py`.
 """
 
 import sys
@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Final, get_args
 
+from drawings import END, START, Change, ladder
 from generated import settle
 from msgspec.structs import replace
 
@@ -22,8 +23,9 @@ from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobUnknown, PodS
 from sunk_pod_scheduler.testing.builders import KUBE_NODE, SLURM_NODE, T0, job, placement, pod, seen
 
 PAGE: Final = Path("docs/placements.md")
-NONE: Final = "[*]"
-"""No placement, as Mermaid writes the beginning and the end."""
+PICTURE: Final = Path("docs/pictures/placement.svg")
+NONE: Final = "none"
+"""No placement: none yet, or none any more."""
 LATER: Final = T0 + timedelta(hours=1)
 PODS: Final[tuple[PodSeen | None, ...]] = (
     None,
@@ -95,11 +97,14 @@ DRAWN: Final = """
 A Pod that is bound and whose job slurmctld has lost goes back to `submitted`, and runs on. Until it has
 another job, a Pod in the phases `submitted`, `released` and `started` may be bound.
 
-```mermaid
-stateDiagram-v2
-"""
-AFTER: Final = """```
+## From phase to phase
 
+![State diagram of a placement. The table below has the same changes.](pictures/placement.svg)
+
+| from | to | when |
+| --- | --- | --- |
+"""
+AFTER: Final = """
 A gang has a placement of its own, with the same phases ([gangs.md](gangs.md)). If the bus loses the
 placements, the pod-scheduler restores each one from the annotation on its Pod. Such a placement begins as
 `submitted`, or as `bound` if slurmctld has lost the job too.
@@ -146,8 +151,8 @@ def _phase_after(action: Action) -> str:
             return state.phase if isinstance(state, PlacementState) else ""
 
 
-def page() -> str:
-    """Return the page.
+def pages() -> dict[Path, str]:
+    """Return the page and its drawing.
 
     Raises:
         SystemExit: A change of phase has no text, or a text has no change; names them.
@@ -155,13 +160,27 @@ def page() -> str:
     if wrong := changes() ^ CHANGES.keys():
         raise SystemExit(f"tools/gen_placements.py: these changes of phase are new, or no more: {wrong}")
     rows = "".join(f"| `{phase}` | {text} |\n" for phase, text in PHASES.items())
-    arrows = "".join(f"    {before} --> {after}: {text}\n" for (before, after), text in CHANGES.items())
-    return HEAD + rows + DRAWN + arrows + AFTER
+    ways = "".join(
+        f"| {_named(before)} | {_named(after)} | {text} |\n" for (before, after), text in CHANGES.items()
+    )
+    drawn = ladder(
+        "The phases of a placement",
+        (START, *PHASES, END),
+        tuple(
+            Change(START if before == NONE else before, END if after == NONE else after, text)
+            for (before, after), text in CHANGES.items()
+        ),
+    )
+    return {PAGE: HEAD + rows + DRAWN + ways + AFTER, PICTURE: drawn}
+
+
+def _named(phase: str) -> str:
+    return "no placement" if phase == NONE else f"`{phase}`"
 
 
 def main(arguments: list[str]) -> int:
     """Write, or only look; return the exit status."""
-    return settle({PAGE: page()}, arguments)
+    return settle(pages(), arguments)
 
 
 if __name__ == "__main__":

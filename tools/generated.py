@@ -14,7 +14,11 @@ def stale(wanted: dict[Path, str], root: Path, folder: Path | None = None) -> li
         for path, text in wanted.items()
         if not (root / path).exists() or (root / path).read_text() != text
     ]
-    there = [path.relative_to(root) for path in (root / folder).iterdir()] if folder else []
+    there = (
+        [path.relative_to(root) for path in (root / folder).iterdir()]
+        if folder and (root / folder).is_dir()
+        else []
+    )
     return sorted([*differing, *(path for path in there if path not in wanted)])
 
 

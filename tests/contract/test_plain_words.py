@@ -1,6 +1,6 @@
 """Pages and the texts of the charts are in plain English.
 
-No word that the glossary refuses, no long sentence, no nameless actor.
+No word that the glossary refuses, no long sentence, no nameless actor, no sentence that is turned round.
 """
 
 import re
@@ -21,6 +21,11 @@ NOT_CHECKED: Final = ("CHANGELOG.md", "tests/contract/pod_scheduler_sentences.md
 """Too long to be written again at once, or not for users."""
 _LIST_ITEM: Final = re.compile(r"\s*([-*]|\d+\.) ")
 _BARE_WHO: Final = re.compile(r"(?:^|[.;:] )(?:Who|Whose|Whom|who|whose|whom) [^?]*$")
+_INVERTED: Final = re.compile(
+    r"(?:Nor|Neither (?:do|does|is|are|can)|So (?:do|does|is|are|must|can)|Nothing (?:that|of)) "
+    r"|Of (?:several|many|all|both|the|these|two) [^,]*,"
+)
+"""A sentence that begins so has its verb before its subject, or its subject at the end."""
 _END: Final = re.compile(r"(?<=[.!?])\s+|:\s*$")
 
 
@@ -72,6 +77,8 @@ def findings(page: str) -> list[str]:
                 found.append(f"{count} words, at most {WORDS_MAX}: {sentence[:100]}")
             if _BARE_WHO.search(sentence):
                 found.append(f"'who' without a noun: write 'a user who', 'a service that': {sentence[:100]}")
+            if _INVERTED.match(sentence):
+                found.append(f"turned round: begin with the subject: {sentence[:100]}")
     return found
 
 
@@ -139,6 +146,8 @@ def test_a_page_is_in_plain_words_and_short_sentences(name: str) -> None:
         ("Nodes are drained; who did it is not known.", "'who' without a noun"),
         ("- one\n- " + "word " * 41, "41 words, at most 40"),
         ("| a | b |\n| --- | --- |\n| x | taints that are borne |", "'borne': write tolerates"),
+        ("It has no port. Nor can it get one.", "turned round: begin with the subject"),
+        ("Of several replicas, one leads.", "turned round"),
     ],
 )
 def test_old_words_and_long_sentences_are_found_with_what_to_write(page: str, said: str) -> None:

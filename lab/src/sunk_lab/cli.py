@@ -23,7 +23,9 @@ from sunk_lab.processes import environment
 from sunk_lab.slurm.releases import RELEASES
 from sunk_lab.slurm.roots import image_of
 from sunk_lab.stack.stack import Stack
-from sunk_lab.story.demo import Narrator, demo
+from sunk_lab.story.demo import demo
+from sunk_lab.story.opening import FirstSlurm
+from sunk_lab.story.telling import Narrator
 
 Command = Callable[[LabConfig, argparse.Namespace], int]
 
@@ -80,6 +82,10 @@ def _stack(config: LabConfig) -> Stack:
     return Stack(config, say=_say)
 
 
+def _first(config: LabConfig) -> FirstSlurm:
+    return FirstSlurm(config.slurm, config.folder / "opening", cache=config.cache, say=_say)
+
+
 def _prepare(config: LabConfig, _: argparse.Namespace) -> int:
     try:
         check_machine()
@@ -107,6 +113,7 @@ def _up(config: LabConfig, arguments: argparse.Namespace) -> int:
 
 def _down(config: LabConfig, _: argparse.Namespace) -> int:
     if config.kubeconfig is None:
+        _first(config).down()
         _stack(config).down()
     return 0
 
@@ -145,7 +152,7 @@ def values_of(path: Path | None) -> dict[str, Any]:
 
 def _demo(config: LabConfig, arguments: argparse.Namespace) -> int:
     check_machine()
-    return demo(_stack(config), Narrator(_write), keep=arguments.keep)
+    return demo(_stack(config), _first(config), Narrator(_write), keep=arguments.keep)
 
 
 def _status(config: LabConfig, _: argparse.Namespace) -> int:

@@ -6,11 +6,12 @@ is never written to again, so labs may build and run side by side.
 """
 
 import hashlib
+import math
 import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from sunk_lab.errors import LabError
 from sunk_lab.kube import go
 from sunk_lab.kube.prerequisites import TO_BUILD, Say, require
 from sunk_lab.locks import alone
-from sunk_lab.processes import environment
+from sunk_lab.processes import environment, run
 
 SOURCES: Final = Path(__file__).resolve().parents[3] / "go"
 CONTAINERD: Final = "2.4.2"
@@ -39,6 +40,10 @@ PROGRAMS: Final = (
     "provisioner",
 )
 _STILL_S: Final = 30.0
+_LOOKS: Final = 4
+"""So many counts, one each `_STILL_S`, say how fast it goes: early packages are small, late ones large."""
+_FEW: Final = 50
+"""Fewer packages in those looks say nothing: Go still fetches modules, or has most packages already."""
 _LIMIT_S: Final = 3600.0
 
 
@@ -147,9 +152,44 @@ def _compile(some: tuple[Target, ...], folder: Path, compiler: Path, say: Say) -
         title = f"{target.name} {target.version}"
         say(f"compiling {title} …")
         log = folder.parent / "log" / f"{target.name}.log"
-        for packages in _compiling(target, folder, compiler, log):
-            say(f"compiling {title} … {packages} packages, {time.monotonic() - began:.0f} s")
+        counts: list[int] = []
+        with ThreadPoolExecutor(1) as beside:
+            total = beside.submit(_packages, target, compiler)
+            for packages in _compiling(target, folder, compiler, log):
+                counts.append(packages)
+                told = progress(counts, total.result() if total.done() else 0)
+                say(f"compiling {title} … {told}, {time.monotonic() - began:.0f} s")
         say(f"compiled {title}  {time.monotonic() - began:.0f} s")
+
+
+def progress(counts: Sequence[int], total: int) -> str:
+    """Return how far a compilation is, and how long it still takes where that can be told.
+
+    Args:
+        counts: How many packages were compiled, looked at each `_STILL_S` seconds.
+        total: How many there are; 0: not known.
+    """
+    done, recent = counts[-1], counts[-_LOOKS:]
+    if not total:
+        return f"{done} packages"
+    told = f"{done} of {total} packages"
+    made = recent[-1] - recent[0]
+    if made < _FEW or done >= total:
+        return told
+    minutes = math.ceil((total - done) / made * _STILL_S * (len(recent) - 1) / 60)
+    return f"{told}, about {minutes} minute{'s' * (minutes != 1)} left"
+
+
+def _packages(target: Target, compiler: Path) -> int:
+    """Return how many packages the one long target has; 0 if Go cannot say."""
+    if target.name != MULTICALL:
+        return 0
+    settings = {"CGO_ENABLED": "1", "GOTOOLCHAIN": "local", "GOFLAGS": ""}
+    try:
+        listed = run(compiler, "list", "-deps", target.package, cwd=SOURCES, env=settings, timeout_s=_LIMIT_S)
+    except LabError:  # Then compiling it fails too, and says why.
+        return 0
+    return len(listed.splitlines())
 
 
 def _compiling(target: Target, folder: Path, compiler: Path, log: Path) -> Iterator[int]:

@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -40,16 +40,17 @@ class Surroundings:
     nats_users: NatsUsers | None = None
     """None where NATS is somebody else's, and its address says who we are."""
     lease_ttl_s: int = 3
+    ports: Mapping[str, int] = field(default_factory=lambda: PORTS)
 
     @property
     def hooks_url(self) -> str:
         """Return where prologs, epilogs and placeholder scripts call."""
-        return f"http://{self.host}:{PORTS['hook-gateway']}"
+        return f"http://{self.host}:{self.ports['hook-gateway']}"
 
     @property
     def metrics_url(self) -> str:
         """Return where Prometheus would scrape."""
-        return f"http://{self.host}:{PORTS['metrics-exporter']}/metrics"
+        return f"http://{self.host}:{self.ports['metrics-exporter']}/metrics"
 
 
 def settings(service: str, around: Surroundings) -> dict[str, str]:
@@ -59,7 +60,7 @@ def settings(service: str, around: Surroundings) -> dict[str, str]:
     common = {
         "NATS_URL": around.nats_url,
         "HTTP_HOST": around.host,
-        "HTTP_PORT": str(PORTS[service]),
+        "HTTP_PORT": str(around.ports[service]),
     }
     if around.nats_users:
         user, password_file = around.nats_users.of_service(service)
@@ -151,7 +152,7 @@ class Services:
         Raises:
             LabError: it ended, or is not ready in time; says what is missing and where its log is.
         """
-        url = f"http://{self._around.host}:{PORTS[service]}/readyz"
+        url = f"http://{self._around.host}:{self._around.ports[service]}/readyz"
 
         def is_ready() -> bool:
             if self._processes.pid_of(service) is None:

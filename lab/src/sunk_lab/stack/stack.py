@@ -103,6 +103,10 @@ class Stack:
         """Return the five services."""
         return Services(self._processes, self._around)
 
+    def is_built(self) -> bool:
+        """Return whether what takes minutes to build is there: the programs of Kubernetes."""
+        return self._lab.is_built()
+
     def prepare(self) -> None:
         """Build what the stack is made of, at the same time; nothing if it is there."""
         # What both halves need, before they run side by side: there is one package manager.

@@ -1,19 +1,20 @@
-"""The demo: starts the servers, shows the story step by step, ends with a table of reaction times."""
+"""The demo: starts the servers, shows the story step by step, ends with a table of reaction times.
 
-import threading
+Where Kubernetes has to be compiled first, what needs none is shown meanwhile (`opening`).
+"""
+
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from sunk_lab.errors import LabError
-from sunk_lab.stack.raw import Object, dig_text
 from sunk_lab.stack.stack import Stack
 from sunk_lab.stack.users import OTHER_TEAMS
 from sunk_lab.story.observe import ComputeNode
+from sunk_lab.story.opening import FirstSlurm, meanwhile, tell_opening
 from sunk_lab.story.stage import Stage
-from sunk_lab.story.steps import STEPS, Timing
+from sunk_lab.story.steps import STEPS
 from sunk_lab.story.tail import Tail
+from sunk_lab.story.telling import Narrator, Told, told_of
 
 TITLES: Final = {
     "cordon": "A cordon in Kubernetes drains the node in Slurm, and an uncordon undrains it",
@@ -31,36 +32,6 @@ What to try next:
 """
 LAST_FACTS_S: Final = 0.3
 """Facts about a step still arrive when it is over."""
-
-
-@dataclass(frozen=True)
-class Told:
-    """How one step went."""
-
-    name: str
-    seconds: float
-    timings: tuple[Timing, ...]
-    problem: str = ""
-
-
-class Narrator:
-    """Writes what happens, from several threads, a line at a time."""
-
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write = write
-        self._alone = threading.Lock()
-        self._began = time.monotonic()
-
-    def say(self, text: str = "") -> None:
-        """Write a line."""
-        with self._alone:
-            self._write(text)
-
-    def fact(self, subject: str, event: Object) -> None:
-        """Write a fact as it comes by."""
-        at = time.monotonic() - self._began
-        what = dig_text(event, "data", "reason")
-        self.say(f"    {at:7.2f}  {subject}{'  ' + what if what else ''}")
 
 
 class DemoStage(Stage):
@@ -85,13 +56,7 @@ def tell(stack: Stack, narrator: Narrator) -> list[Told]:
     with Tail(stack.nats_url_of(OTHER_TEAMS), narrator.fact):
         for number, (name, step) in enumerate(STEPS.items(), 1):
             narrator.say(f"\n{number} of {len(STEPS)}  {TITLES[name]}")
-            began = time.monotonic()
-            try:
-                timings, problem = tuple(step(stage)), ""
-            except LabError as error:
-                timings, problem = (), str(error)
-                narrator.say(f"  ✗ {error}")
-            told.append(Told(name, time.monotonic() - began, timings, problem))
+            told.append(told_of(name, partial(step, stage), narrator))
     return told
 
 
@@ -107,13 +72,19 @@ def table(told: list[Told]) -> list[str]:
     return lines + [f"{step.name:<9}failed: {step.problem}" for step in told if step.problem]
 
 
-def demo(stack: Stack, narrator: Narrator, *, keep: bool) -> int:
-    """Bring up, tell, and take down unless *keep*; return 0 if every step held."""
-    began = time.monotonic()
+def demo(stack: Stack, first: FirstSlurm, narrator: Narrator, *, keep: bool) -> int:
+    """Bring up, tell, and take down unless *keep*; return 0 if every step held.
+
+    *first*: what is shown while the stack is built, if it has to be.
+    """
+    began, told = time.monotonic(), list[Told]()
     try:
+        first.down()  # What a demo that was killed has left.
+        if not stack.is_built():
+            told += meanwhile(stack.prepare, partial(tell_opening, first, narrator), narrator)
         stack.up()
         narrator.say(f"NATS, Kubernetes, Slurm and the services run ({time.monotonic() - began:.0f} s).")
-        told = tell(stack, narrator)
+        told += tell(stack, narrator)
         narrator.say("\nHow long each reaction took:")
         for line in table(told):
             narrator.say(f"  {line}")

@@ -11,7 +11,7 @@ _NOTHING: Final = "Nothing."
 
 
 class NodeSetReason(Reason):
-    """On NodeSets. Nothing that is well, and nothing of `Updated` and `Ready`, is said by an Event."""
+    """On NodeSets. Events report only what is wrong, and nothing about `Updated` and `Ready`."""
 
     ACCEPTED = ("Accepted", _NODESET, "", "`Accepted` True", "The NodeSet is carried out.", _NOTHING)
     REFUSED = (
