@@ -82,7 +82,7 @@ def listen(stack: Stack, folder: Path) -> Heard:
     return Heard(secrets, found, capture)
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["with TLS", "without TLS"])
+@pytest.fixture(scope="module", params=[True, False], ids=["encrypted", "clear"])
 def heard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[bool, Heard]:
     with reserved_stack(is_encrypted=request.param) as stack:
         return request.param, listen(stack, tmp_path_factory.mktemp("sniffer"))
