@@ -69,15 +69,12 @@ def test_what_is_rendered_has_no_key_in_it_and_is_the_same_each_time() -> None:
 
 
 def test_the_certificate_has_every_name_by_which_a_chart_calls_a_server() -> None:
-    called: set[str] = set()
     made = rendered(replicas=3, subscribers=["billing"])
-    for spec in pod_specs(made).values():
-        for container in spec["containers"]:
-            for entry in container.get("env", []):
-                value = str(entry.get("value", "")).strip('"')
-                called |= {urlsplit(value).hostname or ""} if value.startswith("nats") else set()
-    conf = made["ConfigMap", "sunk-nats"]["data"]["three.conf"]
-    called |= {urlsplit(word.strip('"')).hostname or "" for word in conf.split() if "nats-route://" in word}
+    containers = [one for spec in pod_specs(made).values() for one in spec["containers"]]
+    values = [str(entry.get("value", "")) for one in containers for entry in one.get("env", [])]
+    words = [*values, *made["ConfigMap", "sunk-nats"]["data"]["three.conf"].split()]
+    addresses = [word.strip('"') for word in words if word.strip('"').startswith("nats")]
+    called = {str(urlsplit(address).hostname) for address in addresses if "://" in address}
     store = x509.verification.Store(x509.load_pem_x509_certificates(made_for(names())["ca.crt"]))
     verifier = x509.verification.PolicyBuilder().store(store).time(NOW)
 
@@ -295,6 +292,9 @@ def test_uninstall_keeps_it_for_the_next_release_and_slurm_clusters_keep_what_th
     before, copied = cluster.both(), cluster.data("slurm-nats-ca", "slurm")
     cluster.helm.uninstall("sunk")
     assert cluster.both() == before
+    alone = SLURM | {"sunk": {"priorityClassName": ""}}
+    helm_of(cluster.lab, "slurm").upgrade(CHARTS / "slurm", "slurm", alone, wait="hookOnly")
+    assert cluster.data("slurm-nats-ca", "slurm") == copied
 
     cluster.helm.install(CHARTS / "sunk", "sunk", sunk(), wait="hookOnly")
     assert cluster.both() == before

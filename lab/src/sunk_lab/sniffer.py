@@ -147,7 +147,11 @@ def segment(packet: bytes) -> tuple[bytes, int, bytes, int, int, bytes] | None:
 def main(path: str) -> None:
     """Write what comes to *path* until SIGTERM; what has come before it is written too."""
     until: list[float] = []
-    signal.signal(signal.SIGTERM, lambda *_: until.append(time.monotonic() + _DRAIN_S))
+
+    def end(_number: int, _frame: object) -> None:
+        until.append(time.monotonic() + _DRAIN_S)
+
+    signal.signal(signal.SIGTERM, end)
     with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ALL)) as found:
         found.setsockopt(socket.SOL_SOCKET, _FORCE_ROOM, _ROOM)
         found.settimeout(_PAUSE_S)
