@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sunk_lab.errors import LabError
 from sunk_lab.processes import Processes, wait_for
 
 _RECORD: Final = struct.Struct("!16s4sH4sHII")
@@ -33,6 +34,7 @@ _LONGEST: Final = 1 << 17
 _SHORTEST: Final = 20
 """A header of IPv4, and one of TCP."""
 _PAUSE_S: Final = 0.2
+_PATIENCE_S: Final = 120.0
 _DRAIN_S: Final = 5.0
 """For how long at most it is read on after the end."""
 _GAP: Final = b"\0gap\0"
@@ -53,7 +55,7 @@ class Way(NamedTuple):
 class Capture:
     """What was sent each way, in order, with what was not seen marked."""
 
-    streams: dict[Way, bytes] = field(default_factory=dict[Way, bytes])
+    streams: dict[Way, bytes] = field(default_factory=dict[Way, bytes], repr=False)
     lost: int = 0
     """Packets that the kernel had no room for."""
 
@@ -82,20 +84,26 @@ def sniffing(folder: Path) -> Generator[Capture]:
     try:
         yield made
     finally:
-        processes.kill(_NAME, signal.SIGTERM)
-    found = read(file.read_bytes())
-    made.streams, made.lost = found.streams, found.lost
+        processes.kill(_NAME, signal.SIGTERM, patience_s=_PATIENCE_S)
+    told = _told(file)
+    if not told.exists():
+        raise LabError(f"the sniffer did not end by itself, see {processes.log_of(_NAME)}")
+    made.streams, made.lost = read(file.read_bytes()), int(told.read_text())
 
 
-def read(data: bytes) -> Capture:
-    """Return what the program has written."""
+def read(data: bytes) -> dict[Way, bytes]:
+    """Return what was sent each way, of the records that the program has written."""
     segments: dict[Way, dict[int, bytes]] = {}
-    for way, number, payload in _records(data[:-4]):
+    for way, number, payload in _records(data):
         of_way = segments.setdefault(way, {})
         if len(payload) > len(of_way.get(number, b"")):
             of_way[number] = payload
-    (lost,) = struct.unpack("!I", data[-4:])
-    return Capture({way: joined(of_way) for way, of_way in segments.items()}, lost)
+    return {way: joined(of_way) for way, of_way in segments.items()}
+
+
+def _told(file: Path) -> Path:
+    """Return where the program says, at its end, how many packets were lost."""
+    return file.with_suffix(".lost")
 
 
 def joined(segments: Mapping[int, bytes]) -> bytes:
@@ -172,7 +180,7 @@ def main(path: str) -> None:
                     *address, payload = part
                     file.write(_RECORD.pack(interface.encode()[:16], *address, len(payload)) + payload)
             _, lost = struct.unpack("II", found.getsockopt(_SOL_PACKET, _STATISTICS, 8))
-            file.write(struct.pack("!I", lost))
+        _told(Path(path)).write_text(str(lost))
 
 
 if __name__ == "__main__":
