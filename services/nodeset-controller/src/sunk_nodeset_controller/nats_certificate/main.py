@@ -3,24 +3,23 @@
 What fails ends it. Kubernetes starts it again, later each time, and shows that it does.
 """
 
-import logging
 import sys
+from typing import Final
 
 import anyio
 
 from sunk_kube.client import connect
-from sunk_nodeset_controller.nats_certificate.config import CertificateSettings, settings
+from sunk_nodeset_controller.nats_certificate.config import settings
 from sunk_nodeset_controller.nats_certificate.keeping import Place, keep
+from sunk_runtime import lifecycle
 from sunk_runtime.clock import now
-from sunk_runtime.errors import SunkError
-from sunk_runtime.logging import configure
 
-log = logging.getLogger(__name__)
-NAME = "nats-certificate"
+NAME: Final = "nats-certificate"
 
 
-async def run(found: CertificateSettings) -> None:
+async def start() -> None:
     """Look for ever."""
+    found = settings(sys.argv[1:])
     place = Place(
         namespace=found.namespace,
         authority_secret=found.authority_secret,
@@ -32,14 +31,6 @@ async def run(found: CertificateSettings) -> None:
             await anyio.sleep(found.look_s)
 
 
-def main() -> int:
-    """Keep it; return the exit status."""
-    configure(NAME)
-    status = 0
-    try:
-        anyio.run(run, settings(sys.argv[1:]))
-    except* SunkError as failures:
-        status = 1
-        for failure in failures.exceptions:
-            log.error("ended", extra={"error": str(failure)})  # noqa: TRY400 - a sentence, no trace
-    return status
+def main() -> None:
+    """Keep it, as a process of its own."""
+    lifecycle.run(NAME, start)
