@@ -109,4 +109,4 @@ def test_what_slurm_is_told_is_heard_with_and_without_tls(heard: tuple[bool, Hea
     assert found.of("token of the syncer") == {"slurmrestd"}
     assert found.of("token of Slurm user") == {"slurmrestd"}
     clear = {"slurmrestd", "slurmd"}
-    assert found.of("placeholder token") == clear | (set() if is_encrypted else {"hooks"})
+    assert found.of("placeholder token") == clear | (set() if is_encrypted else {"hooks", "NATS"})

@@ -141,7 +141,7 @@ def test_a_name_that_is_added_is_in_the_next_certificate(world: World) -> None:
     [
         pytest.param({"1.crt": b"rubbish"}, r"1\.crt and 1\.key", id="rubbish"),
         pytest.param({"1.key": b""}, r"1\.crt and 1\.key", id="no key"),
-        pytest.param({"ca.crt": b""}, r"'ca\.crt' is none of ours", id="another name"),
+        pytest.param({"ca.crt": b""}, r"'ca\.crt' is not one of our keys", id="another name"),
     ],
 )
 def test_an_authority_that_cannot_be_read_is_not_replaced_but_named(
