@@ -77,6 +77,16 @@ def test_that_tenants_may_stay_on_locked_nodes_is_said_unless_such_pods_are_refu
     assert told(("Deny",)) == []
 
 
+def test_that_nats_does_not_encrypt_is_said_where_one_is_seen() -> None:
+    def told(**pod: Any) -> list[str]:  # noqa: ANN401 - free-form.
+        bus = DOCTOR["bus_of"]({"spec": {"replicas": 1, "template": {"spec": pod}}})
+        return list(DOCTOR["left_open"](DOCTOR["Cluster"](**GOOD, bearers=("Deny",), bus=bus)))
+
+    (warning,) = told(volumes=[{"name": "config"}])
+    assert warning.startswith("WARNING: NATS does not encrypt.")
+    assert told(volumes=[{"name": "config"}, {"name": "tls"}]) == []
+
+
 APART: Final[list[dict[str, Any]]] = yaml.safe_load(
     (Path(__file__).parents[2] / "helm/sunk/examples/high-availability.yaml").read_text()
 )["nats"]["affinity"]

@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Generator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from sunk_lab.kube.certificates import Authority
 from sunk_lab.nats import NatsServer
 from sunk_lab.processes import Processes
 from sunk_lab.slurm.ports import free_ports
+from sunk_nodeset_controller.nats_certificate.decision import wanted_authorities, wanted_server
 from sunk_runtime.errors import PermanentError, TransientError
 from sunk_runtime.jetstream import BusSettings, connect
 from sunk_runtime.mirroring.keeping import keep, wanted
@@ -59,9 +61,29 @@ class Certificate:
         (self.folder / "tls.crt").write_bytes(self.authority.crt("server").read_bytes())
 
 
-@pytest.fixture
-def certificate(tmp_path: Path) -> Certificate:
-    return Certificate(tmp_path)
+class MadeCertificate(Certificate):
+    """The same, as `nats.tls.generate` has it made."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "nats-tls"
+        self.folder.mkdir()
+        self._authorities = wanted_authorities({}, datetime.now(UTC))
+        self.renew()
+
+    def renew(self) -> None:
+        found = wanted_server(self._authorities, {}, ("localhost",), datetime.now(UTC))
+        for name, data in found.items():
+            (self.folder / name).write_bytes(data)
+
+
+@pytest.fixture(params=[Certificate, MadeCertificate], ids=["brought", "made"])
+def certificate(request: pytest.FixtureRequest, tmp_path: Path) -> Certificate:
+    return request.param(tmp_path)
+
+
+def address(server: NatsServer) -> str:
+    """Return where *server* is, by the name that both certificates have."""
+    return server.url.replace("127.0.0.1", "localhost")
 
 
 def conf(text: str, certificate: Certificate, **replaced: str) -> str:
@@ -104,10 +126,10 @@ async def test_services_and_the_server_of_other_teams_speak_tls(
 ) -> None:
     ours, theirs = servers
     ca_file = certificate.folder / "ca.crt"
-    admin = BusSettings(url=ours.url, user="admin", password_file=bus_file, ca_file=ca_file)
-    keeper = BusSettings(url=theirs.url, user="keeper", password_file=bus_file, ca_file=ca_file)
+    admin = BusSettings(url=address(ours), user="admin", password_file=bus_file, ca_file=ca_file)
+    keeper = BusSettings(url=address(theirs), user="keeper", password_file=bus_file, ca_file=ca_file)
     with pytest.raises(PermanentError, match="NATS speaks TLS"):
-        async with connect(BusSettings(url=ours.url, user="admin", password_file=bus_file), "test"):
+        async with connect(BusSettings(url=address(ours), user="admin", password_file=bus_file), "test"):
             pytest.fail("connected")
     async with connect(admin, "test") as bus, connect(keeper, "test") as mirrors:
         await bus.provision("prod", admin)
@@ -135,7 +157,7 @@ async def test_the_reloader_has_a_renewed_certificate_taken_up_and_no_connection
     pid_file = tmp_path / "nats.pid"
     with NatsServer(tmp_path / "nats", extra=text) as server:
         ca_file = certificate.folder / "ca.crt"
-        found = BusSettings(url=server.url, user="admin", password_file=bus_file, ca_file=ca_file)
+        found = BusSettings(url=address(server), user="admin", password_file=bus_file, ca_file=ca_file)
         async with connect(found, "test") as bus:
             pid_file.write_text(str(server.pid))
             program = [sys.executable, HELM / "sunk/files/reload.py", pid_file, certificate.folder, "0.1"]
@@ -169,7 +191,7 @@ async def test_three_servers_find_each_other_over_tls(
     try:
         for server in servers:
             server.start()
-        url = ",".join(server.url for server in servers)
+        url = ",".join(address(server) for server in servers)
         ca_file = certificate.folder / "ca.crt"
         found = BusSettings(url=url, user="admin", password_file=bus_file, ca_file=ca_file, replicas=3)
         async with connect(found, "test") as bus:

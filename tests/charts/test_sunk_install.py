@@ -159,6 +159,23 @@ def test_a_team_gets_a_server_of_its_own_that_mirrors_every_stream_and_goes_agai
     )
 
 
+def test_a_certificate_is_made_and_every_part_waits_for_it_and_speaks_tls(installed: Installation) -> None:
+    bus = sunk_values()["nats"]
+    installed.upgrade(nats=bus | {"tls": {"generate": True}})
+    installed.kubectl("rollout", "status", "statefulset/sunk-nats", "--timeout=120s")
+    installed.kubectl("rollout", "status", "deployment/sunk-nodeset-controller", "--timeout=120s")
+
+    def certificate() -> dict[str, str]:
+        return json.loads(installed.kubectl("get", "secret", "sunk-nats-tls", "-o", "json"))["data"]
+
+    made, log = certificate(), installed.kubectl("logs", "sunk-nats-0", "-c", "nats")
+    assert set(made) == {"ca.crt", "tls.crt", "tls.key"}
+    assert "TLS required for client connections" in log
+    installed.upgrade(nats=bus | {"tls": {"generate": True}})
+    assert certificate() == made
+    installed.upgrade()
+
+
 def test_an_upgrade_that_changes_nothing_restarts_nothing_and_keeps_every_password(
     installed: Installation,
 ) -> None:

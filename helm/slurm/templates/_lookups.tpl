@@ -69,7 +69,7 @@ release's nodeset-controller), namespace (where that release wants our NodeSets,
 {{- fail (printf "nats.url: is empty, and the bus of the sunk release is not its own: set %s" $url) }}
 {{- end }}
 {{- if and $said.NATS_CA_FILE (not (include "slurm.natsCaSecret" .)) }}
-{{- fail "nats.tls.caSecret: is empty, and the NATS of the sunk release speaks TLS: name a Secret with its ca.crt" }}
+{{- fail "nats.tls.caSecret: is empty, and the NATS of the sunk release speaks TLS: wait until that release is ready, if its Secret has no ca.crt yet; or name a Secret with its ca.crt" }}
 {{- end }}
 {{- $lock := $said.LOCK_KEY | default "sunk.coreweave.com/lock" }}
 {{- if ne $lock .Values.sunk.lockKey }}

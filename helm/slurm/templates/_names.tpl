@@ -90,7 +90,31 @@ annotations:
 
 {{- /* The Secret with the CA certificates of NATS; empty without TLS, and in values of an earlier version. */ -}}
 {{- define "slurm.natsCaSecret" -}}
-{{- dig "tls" "caSecret" "" .Values.nats -}}
+{{- dig "tls" "caSecret" "" .Values.nats | default (ternary (printf "%s-nats-ca" (include "slurm.fullname" .)) "" (ne (include "slurm.natsCa" .) "")) -}}
+{{- end }}
+
+{{- /*
+ca.crt of the sunk release in base64, for who names no Secret and lets the chart read passwords there; empty where
+there is none. While the sunk release is away, what was copied stays.
+*/ -}}
+{{- define "slurm.natsCa" -}}
+{{- if and .Values.checks.cluster (not .Values.nats.existingSecret) (not (dig "tls" "caSecret" "" .Values.nats)) -}}
+{{- $deployment := lookup "apps/v1" "Deployment" .Values.sunk.namespace .Values.sunk.controllerName | default dict -}}
+{{- $own := dict "namespace" .Release.Namespace "name" (printf "%s-nats-ca" (include "slurm.fullname" .)) -}}
+{{- with include "slurm.natsCaSource" (dict "deployment" $deployment "namespace" .Values.sunk.namespace "own" $own) | fromJson -}}
+{{- dig "data" "ca.crt" "" (lookup "v1" "Secret" .namespace .name | default dict) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* Where ca.crt is, as JSON; an empty dict where the sunk release has no TLS. Arguments: deployment (of its nodeset-controller, if it is there), namespace, own. */ -}}
+{{- define "slurm.natsCaSource" -}}
+{{- $found := dict -}}
+{{- if not .deployment }}{{ $found = .own }}{{ end -}}
+{{- range dig "spec" "template" "spec" "volumes" list .deployment -}}
+{{- if eq .name "nats-ca" }}{{ $found = dict "namespace" $.namespace "name" .secret.secretName }}{{ end -}}
+{{- end -}}
+{{- toJson $found -}}
 {{- end }}
 
 {{- define "slurm.natsUrl" -}}

@@ -14,6 +14,7 @@ restart (text whose change restarts it: it reads a file of it once).
 {{- $user := printf "%s-%s" .service $root.Values.clusterName }}
 {{- $who := dict "root" $root "values" $values "name" .name "component" .service }}
 {{- $port := .port | default 8080 }}
+{{- $natsCa := include "slurm.natsCaSecret" $root }}
 apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -67,7 +68,7 @@ spec:
           {{- end }}
           env:
             {{- $env := dict "NATS_URL" (include "slurm.natsUrl" $root) "NATS_REPLICAS" (int $root.Values.nats.replicas) "NATS_USER" $user "NATS_PASSWORD_FILE" "/etc/sunk/nats/password" "CLUSTER" $root.Values.clusterName "HTTP_HOST" "0.0.0.0" "HTTP_PORT" $port }}
-            {{- if include "slurm.natsCaSecret" $root }}
+            {{- if $natsCa }}
             {{- $env = merge (dict "NATS_CA_FILE" "/etc/sunk/nats-ca/ca.crt") $env }}
             {{- end }}
             {{- if .token }}
@@ -93,7 +94,7 @@ spec:
             {{- toYaml $values.resources | nindent 12 }}
           volumeMounts:
             - {name: nats, mountPath: /etc/sunk/nats, readOnly: true}
-            {{- if include "slurm.natsCaSecret" $root }}
+            {{- if $natsCa }}
             - {name: nats-ca, mountPath: /etc/sunk/nats-ca, readOnly: true}
             {{- end }}
             - {name: tmp, mountPath: /tmp}
@@ -110,7 +111,7 @@ spec:
             secretName: {{ include "slurm.natsSecret" $root }}
             defaultMode: 0400
             items: [{key: {{ $user }}, path: password}]
-        {{- with include "slurm.natsCaSecret" $root }}
+        {{- with $natsCa }}
         - {name: nats-ca, secret: {secretName: {{ . }}, defaultMode: 0400, items: [{key: ca.crt, path: ca.crt}]}}
         {{- end }}
         - {name: tmp, emptyDir: {}}

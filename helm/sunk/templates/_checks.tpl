@@ -16,6 +16,13 @@
 {{- if and (has $topology.kind (list "tree" "block")) (not $topology.labels) -}}
 {{- fail (printf "nodesetController.topology.labels: a %s needs the labels of Nodes that it is made of" $topology.kind) -}}
 {{- end -}}
+{{- $tls := include "sunk.natsTls" . | fromJson -}}
+{{- if and $tls.generate $tls.existingSecret -}}
+{{- fail "nats.tls.generate: nats.tls.existingSecret names a certificate already: set one of the two" -}}
+{{- end -}}
+{{- if and $tls.generate (not .Values.nats.enabled) -}}
+{{- fail "nats.tls.generate: the certificate would be of this chart's NATS, and nats.enabled is false: put the CA of your NATS into a Secret as ca.crt, and name it in nats.tls.existingSecret" -}}
+{{- end -}}
 {{- $lock := .Values.nodesetController.lock -}}
 {{- if eq $lock.effect "NoExecute" -}}
 {{- range $key, $spared := dict "dryRun" $lock.dryRun "exemptNamespaces" $lock.exemptNamespaces "deleteAfterSeconds" $lock.deleteAfterSeconds "exemptPriorityClasses" (ne (join "," $lock.exemptPriorityClasses) "system-node-critical") -}}

@@ -162,12 +162,25 @@ nats://sunk-nats.{{ .Release.Namespace }}:4222
 
 {{/* nats.tls with its defaults, as JSON. */}}
 {{- define "sunk.natsTls" -}}
-{{- mergeOverwrite (dict "existingSecret" "" "required" true) (.Values.nats.tls | default dict | deepCopy) | toJson -}}
+{{- mergeOverwrite (dict "existingSecret" "" "generate" false "required" true) (.Values.nats.tls | default dict | deepCopy) | toJson -}}
 {{- end }}
 
 {{/* Name of the Secret with NATS' certificate; empty without TLS. */}}
 {{- define "sunk.tlsSecret" -}}
-{{- (include "sunk.natsTls" . | fromJson).existingSecret -}}
+{{- $tls := include "sunk.natsTls" . | fromJson -}}
+{{- $tls.existingSecret | default (ternary "sunk-nats-tls" "" $tls.generate) -}}
+{{- end }}
+
+{{/* The volume of a NATS server with its certificate. A Pod waits for one that is not made yet. */}}
+{{- define "sunk.natsTlsVolume" -}}
+{{- $tls := include "sunk.natsTls" . | fromJson -}}
+{{- $secret := dict "secretName" (include "sunk.tlsSecret" .) "defaultMode" 288 -}}
+{{- if $tls.generate -}}
+{{- $items := list -}}
+{{- range list "tls.crt" "tls.key" "ca.crt" }}{{ $items = append $items (dict "key" . "path" .) }}{{ end -}}
+{{- $_ := set $secret "items" $items -}}
+{{- end -}}
+{{- dict "name" "tls" "secret" $secret | toJson -}}
 {{- end }}
 
 {{/* Has nats-server read a certificate that was renewed. Needs the volumes run and tls, and shareProcessNamespace. */}}

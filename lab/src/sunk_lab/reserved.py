@@ -34,13 +34,13 @@ def reserved_lab() -> Generator[KubeLab]:
 
 
 @contextlib.contextmanager
-def reserved_stack(*, is_audited: bool = False) -> Generator[Stack]:
+def reserved_stack(*, is_audited: bool = False, is_encrypted: bool = False) -> Generator[Stack]:
     """Bring a whole stack up and take it down at the end; skips where the machine cannot run one.
 
-    *is_audited*: as in `KubeLab.up`.
+    *is_audited*: as in `KubeLab.up`. *is_encrypted*: as in `Stack`.
     """
     with reserved() as config:
-        stack = Stack(config, say=_silent)
+        stack = Stack(config, say=_silent, is_encrypted=is_encrypted)
         try:
             stack.up(is_audited=is_audited)
             yield stack

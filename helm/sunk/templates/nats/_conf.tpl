@@ -99,7 +99,7 @@ cert_file: "/etc/nats-tls/tls.crt", key_file: "/etc/nats-tls/tls.key"
 {{/* TLS for clients; nothing without a certificate. */}}
 {{- define "sunk.natsTlsConf" -}}
 {{- $tls := include "sunk.natsTls" . | fromJson -}}
-{{- if $tls.existingSecret }}
+{{- if include "sunk.tlsSecret" . }}
 tls { {{ include "sunk.natsTlsFiles" . }}, timeout: 5 }
 {{- if not $tls.required }}
 allow_non_tls: true

@@ -32,6 +32,7 @@ COMPUTE: Final = "slurmd"
 """The headless Service of slurmd Pods, by which DNS knows each under its node's name."""
 HOOKS_AUDIENCE: Final = "sunk-hooks"
 TOKEN_FILE: Final = "/var/run/secrets/sunk/token"  # noqa: S105 - a path, not a token.
+HOOKS_CA_FILE: Final = "/etc/sunk/ca.crt"
 SECRET_KEYS: Final = "slurm-keys"  # noqa: S105 - a name, not a secret.
 
 _KEYS_FOLDER: Final = "/run/slurm-keys"
@@ -55,6 +56,8 @@ class PodSlurm:
     keys: Keys
     hooks_url: str
     """The hook gateway, as slurmd Pods reach it."""
+    hooks_ca: str = ""
+    """The authority of its certificate, as PEM; empty where it speaks no TLS."""
     prolog: str = ""
     """The scripts' text; empty: none."""
     epilog: str = ""
@@ -90,7 +93,13 @@ def cluster_manifests(slurm: PodSlurm) -> list[Manifest]:
         _config_map(slurm, "slurm", _slurm_files(slurm)),
         _config_map(slurm, "slurm-start", {"start": _START}),
         _config_map(
-            slurm, "slurm-hooks", {"hooks.env": render_hooks_env(slurm), "gateway.sh": slurm.gateway}
+            slurm,
+            "slurm-hooks",
+            {
+                "hooks.env": render_hooks_env(slurm),
+                "gateway.sh": slurm.gateway,
+                **({HOOKS_CA_FILE.rpartition("/")[2]: slurm.hooks_ca} if slurm.hooks_ca else {}),
+            },
         ),
         # Without an address of its own: srun and slurmd want to speak to the Pod itself.
         _service(slurm, "slurmctld", SLURMCTLD_PORT, is_headless=True),
@@ -153,6 +162,7 @@ def render_hooks_env(slurm: PodSlurm) -> str:
         f"SUNK_HOOKS_URL={slurm.hooks_url}\n"
         f"SUNK_HOOKS_TOKEN_FILE={TOKEN_FILE}\n"
         f"SUNK_HOOKS_DEADLINE_S={slurm.hooks_deadline_s}\n"
+        + (f"SUNK_HOOKS_CA_FILE={HOOKS_CA_FILE}\n" if slurm.hooks_ca else "")
     )
 
 

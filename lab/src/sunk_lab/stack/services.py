@@ -21,6 +21,18 @@ PORTS: Final = {
     "metrics-exporter": 8084,
 }
 """On the machine's address on the lab's bridge, so that labs never meet."""
+HOOKS_TLS_PORT: Final = 8443
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encryption:
+    """With what the bus and the hook gateway speak TLS, and who vouches for it."""
+
+    ca_file: Path
+    gateway_cert_file: Path
+    gateway_key_file: Path
+    ca_file_in_pods: str
+    """Where compute Pods have the authority."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,16 +53,22 @@ class Surroundings:
     """None where NATS is somebody else's, and its address says who we are."""
     lease_ttl_s: int = 3
     ports: Mapping[str, int] = field(default_factory=lambda: PORTS)
+    encryption: Encryption | None = None
 
     @property
     def hooks_url(self) -> str:
         """Return where prologs, epilogs and placeholder scripts call."""
-        return f"http://{self.host}:{self.ports['hook-gateway']}"
+        return hooks_url_at(self.host, self.ports, is_encrypted=self.encryption is not None)
 
     @property
     def metrics_url(self) -> str:
         """Return where Prometheus would scrape."""
         return f"http://{self.host}:{self.ports['metrics-exporter']}/metrics"
+
+
+def hooks_url_at(host: str, ports: Mapping[str, int] = PORTS, *, is_encrypted: bool) -> str:
+    """Return where hooks are answered on *host*."""
+    return f"https://{host}:{HOOKS_TLS_PORT}" if is_encrypted else f"http://{host}:{ports['hook-gateway']}"
 
 
 def settings(service: str, around: Surroundings) -> dict[str, str]:
@@ -65,6 +83,8 @@ def settings(service: str, around: Surroundings) -> dict[str, str]:
     if around.nats_users:
         user, password_file = around.nats_users.of_service(service)
         common |= {"NATS_USER": user, "NATS_PASSWORD_FILE": str(password_file)}
+    if around.encryption:
+        common["NATS_CA_FILE"] = str(around.encryption.ca_file)
     return {prefix + name: value for name, value in {**common, **own}.items()}
 
 
@@ -98,6 +118,7 @@ def _pod_scheduler(around: Surroundings) -> dict[str, str]:
         "USER_TOKENS_FILE": str(around.user_tokens_file),
         "KEY_FILE": str(around.placement_key_file),
         "HOOKS_URL": around.hooks_url,
+        "HOOKS_CA_FILE": around.encryption.ca_file_in_pods if around.encryption else "",
     }
 
 
@@ -106,6 +127,17 @@ def _hook_gateway(around: Surroundings) -> dict[str, str]:
         "CLUSTER": around.cluster,
         "KUBECONFIG": str(around.kubeconfig_by_service["hook-gateway"]),
         "NAMESPACE": around.slurm_namespace,
+        **_gateway_tls(around.encryption),
+    }
+
+
+def _gateway_tls(encryption: Encryption | None) -> dict[str, str]:
+    if encryption is None:
+        return {}
+    return {
+        "TLS_CERT_FILE": str(encryption.gateway_cert_file),
+        "TLS_KEY_FILE": str(encryption.gateway_key_file),
+        "TLS_PORT": str(HOOKS_TLS_PORT),
     }
 
 

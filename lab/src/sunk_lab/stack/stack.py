@@ -15,18 +15,19 @@ import msgspec
 
 from sunk_lab.config import LabConfig
 from sunk_lab.errors import LabError
+from sunk_lab.kube.certificates import Authority
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.kube.prerequisites import TO_MAKE_ROOTS, TO_RUN, require
 from sunk_lab.nats import EVERYTHING, NatsServer
 from sunk_lab.processes import Processes, ProcessStatus, wait_for
-from sunk_lab.slurm.pods import PodSlurm, cluster_manifests, slurmd_pod_template
+from sunk_lab.slurm.pods import HOOKS_CA_FILE, PodSlurm, cluster_manifests, slurmd_pod_template
 from sunk_lab.slurm.roots import PLACEHOLDER_USER, image_of
 from sunk_lab.slurm.tokens import Keys, new_keys, new_token
 from sunk_lab.stack import manifests, rbac
 from sunk_lab.stack.http import Http
 from sunk_lab.stack.kubeapi import KubeApi, kubeconfig_with_token
 from sunk_lab.stack.raw import Object, dig, dig_list
-from sunk_lab.stack.services import PORTS, Services, Surroundings
+from sunk_lab.stack.services import PORTS, Encryption, Services, Surroundings, hooks_url_at
 from sunk_lab.stack.slurmapi import SlurmApi, node_state
 from sunk_lab.stack.users import INCLUDED, OTHER_TEAMS, NatsUsers
 from sunk_lab.which_nats import nats_of
@@ -43,7 +44,8 @@ _UNREADY: Final = frozenset({"NOT_RESPONDING", "DOWN", "UNKNOWN", "DRAIN"})
 class Stack:
     """One stack, by its lab's number."""
 
-    def __init__(self, config: LabConfig, *, say: Callable[[str], None]) -> None:
+    def __init__(self, config: LabConfig, *, say: Callable[[str], None], is_encrypted: bool = False) -> None:
+        """Describe it. *is_encrypted*: its own NATS and the hook gateway speak TLS, and nothing else."""
         if config.kubeconfig is not None:
             raise LabError(
                 "the whole stack runs on the lab's own Kubernetes only: unset SUNK_LAB_KUBE "
@@ -55,7 +57,8 @@ class Stack:
         self._folder = config.folder / "stack"
         self._lab = KubeLab(config.number, folder=config.folder / "kube", cache=config.cache, say=say)
         self._processes = Processes(self._folder)
-        self._nats = nats_of(config, self._folder / "nats", self._processes, extra=INCLUDED)
+        self._authority = Authority(self._folder / "tls") if is_encrypted else None
+        self._nats = nats_of(config, self._folder / "nats", self._processes, extra=self._nats_extra())
         is_ours = isinstance(self._nats, NatsServer)
         self._nats_users = NatsUsers(self._folder / "nats", CLUSTER) if is_ours else None
 
@@ -133,6 +136,10 @@ class Stack:
         self._folder.mkdir(parents=True, exist_ok=True)
         if self._nats_users:
             self._nats_users.make()
+        if self._authority:
+            self._authority.found()
+            self._authority.issue("nats", "nats", names="IP:127.0.0.1")
+            self._authority.issue("gateway", "gateway", names=f"IP:{self._lab.network.host}")
         self._nats.start()
         self._say(f"NATS is at {self.nats_url}")
         self._lab.up(nodes=NODES, is_audited=is_audited)
@@ -162,6 +169,28 @@ class Stack:
     def status(self) -> list[ProcessStatus]:
         """Return the services' and NATS' processes, sorted by name."""
         return self._processes.status()
+
+    def credentials(self) -> dict[str, str]:
+        """Return what no other may know, by what it is: passwords of NATS, tokens of Slurm and Kubernetes.
+
+        Without the tokens of hooks, which compute Pods have, and those of placeholders (`placement_key`).
+        """
+        found = {"token of the syncer": self._around.slurm_token_file.read_text().strip()}
+        users = msgspec.json.decode(self._around.user_tokens_file.read_bytes(), type=dict[str, str])
+        found |= {f"token of Slurm user {number}": token for number, token in users.items()}
+        if self._nats_users:
+            for service in PORTS:
+                user, file = self._nats_users.of_service(service)
+                found[f"password of {user}"] = file.read_text().strip()
+        for service, file in self._around.kubeconfig_by_service.items():
+            config = msgspec.json.decode(file.read_bytes())
+            found[f"token of account sunk-{service}"] = config["users"][0]["user"]["token"]
+        return found
+
+    @property
+    def placement_key(self) -> bytes:
+        """Return the key of placeholders' tokens."""
+        return self._around.placement_key_file.read_bytes()
 
     def restart_nats(self) -> None:
         """Kill NATS as a power failure would, and start it again with what it had stored."""
@@ -225,7 +254,8 @@ class Stack:
         return PodSlurm(
             release=self._release,
             keys=self._keys,
-            hooks_url=f"http://{self._lab.network.host}:{PORTS['hook-gateway']}",
+            hooks_url=hooks_url_at(self._lab.network.host, is_encrypted=self._authority is not None),
+            hooks_ca=self._authority.crt().read_text() if self._authority else "",
             prolog=(scripts / "prolog.sh").read_text(),
             epilog=(scripts / "epilog.sh").read_text(),
             gateway=(scripts / "gateway.sh").read_text(),
@@ -292,7 +322,26 @@ class Stack:
             placement_key_file=key,
             kubeconfig_by_service=accounts,
             kill_wait_s=KILL_WAIT_S,
+            encryption=self._encryption(),
         )
+
+    def _encryption(self) -> Encryption | None:
+        made = self._authority
+        if made is None:
+            return None
+        return Encryption(
+            ca_file=made.crt(),
+            gateway_cert_file=made.crt("gateway"),
+            gateway_key_file=made.key("gateway"),
+            ca_file_in_pods=HOOKS_CA_FILE,
+        )
+
+    def _nats_extra(self) -> str:
+        """Return what else NATS is told. With a short time for a handshake a busy machine fails it."""
+        if self._authority is None:
+            return INCLUDED
+        files = f'cert_file: "{self._authority.crt("nats")}", key_file: "{self._authority.key("nats")}"'
+        return f"{INCLUDED}\ntls {{ {files}, timeout: 60 }}"
 
     def _kubeconfig_of(self, service: str) -> Path:
         """Return a kubeconfig that speaks for the ServiceAccount of *service* alone."""

@@ -2,7 +2,7 @@
 
 `sunkctl doctor values.yaml`, with `--namespace` (slurm) and `--release` (slurm). It only reads, by the user's
 kubeconfig. Each finding says what to do about it. What the chart itself warns of after an install (NOTES.txt)
-is said before it, and is no finding. Nor is what the sunk release leaves open to tenants, or how few servers
+is said before it, and is no finding. Nor is what the sunk release leaves open to others, or how few servers
 its bus has.
 """
 
@@ -46,6 +46,7 @@ class Bus(msgspec.Struct, frozen=True, kw_only=True):
     servers: int
     is_spread: bool
     """Kubernetes puts no two of its servers on one Node."""
+    has_tls: bool = False
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,13 +114,19 @@ def findings(cluster: Cluster, wanted: Wanted) -> Iterator[str]:
 
 
 def left_open(cluster: Cluster) -> Iterator[str]:
-    """Yield what tenants of *cluster* may do that they should not, each with how to close it."""
+    """Yield what others may do on *cluster* that they should not, each with how to close it."""
     if "Deny" not in cluster.bearers:
         why = f"the policy {BEARERS} only says so" if cluster.bearers else f"no policy {BEARERS} is seen"
         yield (
             f"WARNING: any tenant may stay on a Node that is locked for a Slurm job: {why}. In the values of "
             "helm/sunk list the namespaces whose daemons stay (admissionPolicies.lockBearers.namespaces), "
             "then set admissionPolicies.lockBearers.action to Deny"
+        )
+    if cluster.bus and not cluster.bus.has_tls:
+        yield (
+            "WARNING: NATS does not encrypt. A program that can read the traffic between Nodes reads the "
+            "passwords of the services. Set nats.tls.generate in the values of helm/sunk (docs/security.md, "
+            '"TLS of NATS")'
         )
 
 
@@ -152,7 +159,8 @@ def bus_of(stateful_set: dict[str, Any]) -> Bus:
         if rule.get("whenUnsatisfiable") == "DoNotSchedule" and rule.get("maxSkew") == 1
     ]
     is_spread = any(rule.get("topologyKey") == HOSTNAME for rule in (*apart, *spread))
-    return Bus(servers=stateful_set["spec"]["replicas"], is_spread=is_spread)
+    has_tls = any(volume["name"] == "tls" for volume in pod.get("volumes", []))
+    return Bus(servers=stateful_set["spec"]["replicas"], is_spread=is_spread, has_tls=has_tls)
 
 
 def _of_set(cluster: Cluster, name: str, spec: PodSpec, replicas: int) -> Iterator[str]:

@@ -67,6 +67,12 @@ class ConfigMap(KubeObject, frozen=True):
     data: Texts = field(default_factory=dict[str, str])
 
 
+class Secret(KubeObject, frozen=True):
+    """Files by name, in base64."""
+
+    data: Texts = field(default_factory=dict[str, str])
+
+
 class Condition(KubeStruct, frozen=True):
     """A condition of a Pod, a Node or a NodeSet."""
 

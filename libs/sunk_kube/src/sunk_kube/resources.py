@@ -8,7 +8,7 @@ import msgspec
 from sunk_kube.errors import KubeRejectedError
 from sunk_kube.node_slices import NodeSlice
 from sunk_kube.nodesets import ControllerRevision, NodeSet
-from sunk_kube.objects import ConfigMap, KubeObject, Lease, Node
+from sunk_kube.objects import ConfigMap, KubeObject, Lease, Node, Secret
 from sunk_kube.pods import Pod
 from sunk_kube.wellknown import GROUP
 
@@ -67,6 +67,7 @@ NODESLICES: Final = Resource(
     group=GROUP, version="v1alpha1", kind="NodeSlice", plural="nodeslices", struct=NodeSlice
 )
 CONFIG_MAPS: Final = Resource(kind="ConfigMap", plural="configmaps", struct=ConfigMap)
+SECRETS: Final = Resource(kind="Secret", plural="secrets", struct=Secret)
 CONTROLLER_REVISIONS: Final = Resource(
     group="apps",
     kind="ControllerRevision",

@@ -7,6 +7,7 @@ the bus stands in, and does so at once.
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,8 +76,10 @@ CONFIG: Final = {
     "generation": {"with-security-parameters": False},
     "analysis": {"constants": {"enabled": False}},  # Made from the document, not from our source.
 }
-EXAMPLES: Final = 8
-"""Of each operation."""
+FEW: Final = 8
+"""Examples of each operation in each run, the same ones each time."""
+MANY: Final = 300
+"""In a night, new ones each time."""
 
 
 @pytest.fixture(autouse=True)
@@ -98,8 +101,11 @@ def hasty(nats_url: str, keys_file: Path, tmp_path: Path) -> Generator[Gateway]:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", GenerationMode)
+@pytest.mark.parametrize(
+    "examples", [FEW, pytest.param(MANY, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])]
+)
 async def test_what_is_made_from_the_document_is_answered_as_it_says_and_is_no_secret_in_the_log(
-    bus: Bus, hasty: Gateway, issuer: Issuer, mode: GenerationMode
+    bus: Bus, hasty: Gateway, issuer: Issuer, mode: GenerationMode, examples: int
 ) -> None:
     process, url = hasty
     right = {"node": issuer.token(NODE), "job": token_of(JOB)}
@@ -124,7 +130,9 @@ async def test_what_is_made_from_the_document_is_answered_as_it_says_and_is_no_s
         await until(is_ready)
         await until(is_read)
         document = (await http.get("/openapi.json")).json()
-        statuses = await to_thread.run_sync(fuzz, url, document, mode, right, wrong)
+        statuses = await to_thread.run_sync(
+            partial(fuzz, url, document, mode, right, wrong, examples=examples)
+        )
         assert (await http.get("/readyz")).is_success
 
     assert {401, 200 if mode is GenerationMode.POSITIVE else 400} <= statuses
@@ -135,9 +143,15 @@ async def test_what_is_made_from_the_document_is_answered_as_it_says_and_is_no_s
 
 
 def fuzz(
-    url: str, document: dict[str, Any], mode: GenerationMode, right: Mapping[str, str], wrong: Sequence[str]
+    url: str,
+    document: dict[str, Any],
+    mode: GenerationMode,
+    right: Mapping[str, str],
+    wrong: Sequence[str],
+    *,
+    examples: int,
 ) -> set[int]:
-    """Call each operation with what is made for it; return the statuses that were answered."""
+    """Call each operation with *examples* that are made for it; return the statuses that were answered."""
     statuses: set[int] = set()
     with requests.Session() as session:
         session.trust_env = False
@@ -150,9 +164,9 @@ def fuzz(
             others = wrong if "{" in operation.path else wrong[1:]  # Any node may nudge.
 
             @settings(
-                max_examples=EXAMPLES,
+                max_examples=examples,
                 deadline=None,
-                derandomize=True,
+                derandomize=examples == FEW,
                 database=None,
                 suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
             )
