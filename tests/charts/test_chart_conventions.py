@@ -85,7 +85,7 @@ def test_ci_values_turn_on_whatever_can_be(name: str) -> None:
 
 
 NOT_IN_CI: Final[dict[str, set[str]]] = {
-    "slurm": {"checks.yaml", "config/directory.yaml"},
+    "slurm": {"checks.yaml", "config/directory.yaml", "secrets/nats-ca.yaml"},
     "sunk": {"nats/growth.yaml", "nodeset-controller/rolebinding-upgrade.yaml"},
 }
 """What renders nothing, excludes another part, or needs a cluster that is there."""
