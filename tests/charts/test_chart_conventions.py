@@ -134,6 +134,27 @@ def test_a_common_label_that_the_chart_sets_itself_is_refused(name: str, label: 
         made(name, values_of(name, "default") | {"commonLabels": {label: "x"}})
 
 
+@pytest.mark.parametrize("name", CHARTS)
+def test_a_common_label_that_would_widen_roles_of_kubernetes_is_refused(name: str) -> None:
+    label = "rbac.authorization.k8s.io/aggregate-to-view"
+    with pytest.raises(helm.HelmError, match=f"commonLabels: {label} would add the chart's roles"):
+        made(name, values_of(name, "default") | {"commonLabels": {label: "true"}})
+
+
+def test_accounts_of_pods_in_which_users_work_have_no_annotation_of_the_services() -> None:
+    """A cloud gives each process of such a Pod the role that the annotation names."""
+
+    def without(**more: object) -> set[str]:
+        values = values_of("slurm", "default") | {"podDefaults": annotated} | more
+        accounts = of_kind(made("slurm", values), "ServiceAccount").items()
+        return {name for name, found in accounts if "annotations" not in found["metadata"]}
+
+    annotated = {"serviceAccount": {"annotations": {"cloud/role": "a"}}}
+
+    assert without() == {"prod-slurm", "prod-compute"}
+    assert without(compute=annotated) == {"prod-slurm"}
+
+
 def test_a_components_own_label_goes_before_the_common_one() -> None:
     values = values_of("slurm", "default") | {"commonLabels": {"team": "all"}}
     own: dict[str, Any] = {"syncer": {"podLabels": {"team": "own"}}}
@@ -214,6 +235,7 @@ def test_every_account_has_the_annotations_of_its_component_or_those_of_all(ever
     own = {
         name: found["metadata"].get("annotations", {}).get("example.com/identity")
         for name, found in accounts.items()
+        if name != "prod-slurm"  # Login Pods have it too.
     }
 
     assert None not in own.values()
@@ -397,8 +419,18 @@ def test_the_first_of_slurmctlds_scripts_that_fails_ends_the_others_with_its_sta
     assert (done.stdout.split(), done.returncode) == (["10-a", "10-b"], 3)
 
 
+@pytest.mark.parametrize("kind", ["prolog", "epilog"])
+def test_slurmctld_without_a_folder_of_scripts_goes_on(kind: str, tmp_path: Path) -> None:
+    """A Pod that is older than its slurm.conf has none, and Slurm ends jobs whose prolog fails."""
+    text = (HELM / f"slurm/files/scripts/{kind}-slurmctld").read_text()
+
+    done = subprocess.run(["bash", "-c", text.replace("/etc/sunk/", f"{tmp_path}/")], check=False)
+
+    assert done.returncode == 0
+
+
 def test_files_of_slurm_are_where_its_daemons_read_them_and_the_syncer_looks_for_changes() -> None:
-    files = {"mpi.conf": 'A="1" <b>\n', "oci.conf": "  x: {{ y }}\n"}
+    files = {"mpi.conf": 'A="1" <b>\n', "oci.conf": "  x: {{ y }}\n", "0x10": "a", "true": "b", "1e3": "c"}
     objects = made("slurm", values_of("slurm", "default") | {"slurmConfig": {"files": files}})
 
     conf = objects["ConfigMap", "prod-slurm-conf"]["data"]
@@ -425,6 +457,9 @@ def test_files_of_slurm_are_where_its_daemons_read_them_and_the_syncer_looks_for
         ("..", r'"\.\." is no file name'),
         ("a:b", '"a:b" is no file name'),
         ("jwt.key", "jwt.key holds a key, and users of login Pods read these files: put it into a Secret"),
+        ("slurm.key.old", "slurm.key.old holds a key"),
+        ("jwks.json", "jwks.json holds a key"),
+        ("id_ed25519", "id_ed25519 holds a key"),
         ("job_submit.lua", "nothing reads job_submit.lua: set JobSubmitPlugins=lua in slurmConfig.extra"),
         ("cli_filter.lua", "nothing reads cli_filter.lua: set CliFilterPlugins=lua in slurmConfig.extra"),
     ],
@@ -495,3 +530,23 @@ def test_values_of_a_release_of_before_make_what_the_defaults_make(name: str) ->
     new, old = (chart.render(values, name="prod", namespace="slurm") for values in (now, before))
 
     assert old == new
+
+
+def test_a_switch_of_a_release_of_before_has_the_defaults_of_its_part() -> None:
+    alerts = {"enabled": True, "runbookUrl": None, "labels": None, "thresholds": None}
+    dashboards = {"enabled": True, "labels": None, "annotations": None}
+    monitors = {"enabled": True, "labels": None, "interval": None}
+
+    sunk = made("sunk", values_of("sunk", "default") | {"alerts": alerts, "dashboards": dashboards})
+    slurm = made("slurm", values_of("slurm", "default") | {"serviceMonitor": monitors})
+
+    rules = sunk["PrometheusRule", "sunk-alerts"]["spec"]["groups"][0]["rules"]
+    assert {rule["annotations"]["runbook_url"] for rule in rules} == {
+        f"docs/runbooks/{rule['alert']}.md" for rule in rules
+    }
+    shown = [
+        found for name, found in of_kind(sunk, "ConfigMap").items() if name.startswith("sunk-dashboard-")
+    ]
+    assert {found["metadata"]["labels"]["grafana_dashboard"] for found in shown} == {"1"}
+    found = of_kind(slurm, "ServiceMonitor").values()
+    assert {end["interval"] for one in found for end in one["spec"]["endpoints"]} == {"15s"}

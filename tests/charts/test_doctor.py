@@ -87,6 +87,15 @@ def test_that_nats_does_not_encrypt_is_said_where_one_is_seen() -> None:
     assert told(volumes=[{"name": "config"}, {"name": "tls"}]) == []
 
 
+def test_objects_of_ones_own_are_not_looked_at() -> None:
+    """They may be anything: a kind of somebody's operator, with any shape."""
+    odd = [{"apiVersion": "a/v1", "kind": "NodeSet", "metadata": {"name": "x"}, "spec": None}]
+
+    wanted = DOCTOR["wanted_of"]({"clusterName": "c", "extraObjects": odd}, "prod", "slurm")
+
+    assert "x" not in wanted.sets
+
+
 APART: Final[list[dict[str, Any]]] = yaml.safe_load(
     (Path(__file__).parents[2] / "helm/sunk/examples/high-availability.yaml").read_text()
 )["nats"]["affinity"]

@@ -152,7 +152,7 @@ topology.yaml: slurmConfig.topologyConfigMap
 {{- with index $own $file }}
 {{- fail (printf "slurmConfig.files: the chart makes %s itself: set %s" $file .) }}
 {{- end }}
-{{- if regexMatch "(?i)\\.(key|jwks|pem)$" $file }}
+{{- if regexMatch "(?i)\\.(key|jwks|pem)([.~]|$)|jwks|^id_[a-z0-9]+$" $file }}
 {{- fail (printf "slurmConfig.files: %s holds a key, and users of login Pods read these files: put it into a Secret, and mount that by controller.extraVolumes and extraVolumeMounts" $file) }}
 {{- end }}
 {{- with index $readers $file }}
@@ -169,6 +169,9 @@ topology.yaml: slurmConfig.topologyConfigMap
 {{- range $label, $_ := .Values.commonLabels }}
 {{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|part-of|managed-by|version)|helm\\.sh/chart|(.*\\.)?sunk\\.coreweave\\.com/.*)$" $label }}
 {{- fail (printf "commonLabels: the chart sets %s itself, and finds its Pods by such labels: take another name" $label) }}
+{{- end }}
+{{- if hasPrefix "rbac.authorization.k8s.io/" $label }}
+{{- fail (printf "commonLabels: %s would add the chart's roles to those of Kubernetes: take another name" $label) }}
 {{- end }}
 {{- end }}
 {{- range $part := list "alerts" "dashboards" }}

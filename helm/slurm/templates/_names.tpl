@@ -66,7 +66,7 @@ annotations:
 {{- include "slurm.annotations" (dig "service" "annotations" dict .) }}
 {{- end }}
 
-{{- /* Annotations of a ServiceAccount. Arguments: root, values (of the component; empty for an account of several). */ -}}
+{{- /* Annotations of a service's ServiceAccount. Arguments: root, values (of the component). Accounts of Pods in which users work have none in common with the services. */ -}}
 {{- define "slurm.accountAnnotations" -}}
 {{- $common := dig "serviceAccount" "annotations" dict .root.Values.podDefaults }}
 {{- include "slurm.annotations" (dig "serviceAccount" "annotations" $common .values) }}

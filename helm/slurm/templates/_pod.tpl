@@ -95,7 +95,7 @@ affinity:
 {{- with .Values.global.imagePullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ kindIs "map" . | ternary . (dict "name" .) | dig "name" "" }}
+  - name: {{ kindIs "map" . | ternary . (dict "name" .) | dig "name" "" | quote }}
   {{- end }}
 {{- end }}
 {{- end }}

@@ -8,6 +8,9 @@
 {{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|part-of|managed-by|version)|helm\\.sh/chart|(.*\\.)?sunk\\.coreweave\\.com/.*)$" $label -}}
 {{- fail (printf "commonLabels: the chart sets %s itself, and finds its Pods by such labels: take another name" $label) -}}
 {{- end -}}
+{{- if hasPrefix "rbac.authorization.k8s.io/" $label -}}
+{{- fail (printf "commonLabels: %s would add the chart's roles to those of Kubernetes: take another name" $label) -}}
+{{- end -}}
 {{- end -}}
 {{- if and .Values.nodesetController.podMonitor.enabled (dig "serviceMonitor" "enabled" false .Values.nodesetController) -}}
 {{- fail "nodesetController.serviceMonitor.enabled: podMonitor has the same Pods scraped, so each series would be there twice: enable one of the two" -}}

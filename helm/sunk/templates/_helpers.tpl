@@ -63,7 +63,7 @@ securityContext:
 {{- with .root.Values.global.imagePullSecrets }}
 imagePullSecrets:
 {{- range . }}
-- name: {{ kindIs "map" . | ternary . (dict "name" .) | dig "name" "" }}
+- name: {{ kindIs "map" . | ternary . (dict "name" .) | dig "name" "" | quote }}
 {{- end }}
 {{- end }}
 {{- with include "sunk.podValue" (merge (dict "key" "priorityClassName") .) }}

@@ -198,7 +198,8 @@ def wanted_of(values: dict[str, Any], release: str, namespace: str, chart: Path 
     loaded.validate_schema(values)
     texts = loaded.render(values, name=release, namespace=namespace)
     notes = "".join(texts.pop(path) for path in [*texts] if path.endswith("NOTES.txt"))
-    found = [one for text in texts.values() for one in yaml.safe_load_all(text) if one]
+    ours = [text for path, text in texts.items() if not path.endswith("/extra-objects.yaml")]
+    found = [one for text in ours for one in yaml.safe_load_all(text) if one]
     sets = {
         one["metadata"]["name"].removeprefix(f"{release}-"): one["spec"]
         for one in found
