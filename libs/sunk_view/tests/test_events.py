@@ -85,7 +85,7 @@ async def ask(facts: Facts, states: Placements, key: str = "", caller: Caller = 
     return await EventAnswers(access, facts, clusters).routes()[POD](Request(scope), caller)
 
 
-@pytest.mark.parametrize("key", ["gpu-000-001", "123", f"{uid(1)},node-1", uid(1).upper(), f"x{uid(1)}"])
+@pytest.mark.parametrize("key", ["gpu-000-001", "123", f"{uid(1)},node-1", f"A{uid(1)[1:]}", f"x{uid(1)}"])
 async def test_a_question_about_a_pod_has_nothing_looked_at_that_is_no_uid_of_a_pod(key: str) -> None:
     facts = Noted()
     found = await ask(facts, Placements(uid(2)), key)
@@ -128,14 +128,15 @@ async def test_a_user_has_one_question_about_events_at_a_time_and_keeps_no_other
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(question, ALICE)
         await anyio.wait_all_tasks_blocked()
-        second = await ask(facts, states)
+        await question(ALICE)
         tasks.start_soon(question, BOB)
         await anyio.wait_all_tasks_blocked()
         facts.may_answer.set()
 
+    second, *others = answers
     assert (second.status, second.headers) == (429, {"Retry-After": "1"})
     assert second.body["message"] == "user alice has a question about events under way: one at a time"
-    assert [answer.status for answer in answers] == [200, 200]
+    assert [answer.status for answer in others] == [200, 200]
     assert (await ask(facts, states)).status == 200
 
 

@@ -1,7 +1,7 @@
 """What `drain`, `undrain` and `reboot` change of a Node, or why they do not. Pure.
 
-What must stay true: a cordon that somebody else gave a reason is neither replaced nor ended unasked; no reboot
-is asked for while Slurm may run a job there, Pods run there, or what is known of that may be old.
+What must stay true: a cordon that somebody else gave a reason is neither replaced nor ended unasked; no
+reboot is asked for while Slurm may run a job there, Pods run there, or what is known of that may be old.
 """
 
 from collections.abc import Iterable
@@ -117,7 +117,7 @@ def drain(node: Node, reason: str, *, is_overwrite: bool) -> Change | None:
 
 
 def replaced(node: Node, reason: str) -> tuple[str, ...]:
-    """Return that `drain` replaces a reason which is there without a cordon, as `kubectl uncordon` leaves it."""
+    """Return that `drain` replaces a reason without a cordon, as `kubectl uncordon` leaves it."""
     before = cordon_reason(node)
     if node.spec.unschedulable or before in {"", reason}:
         return ()

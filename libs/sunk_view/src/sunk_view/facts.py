@@ -30,7 +30,7 @@ CALLS_MAX: Final = 2 * LOOKED_AT_MAX
 """Calls of JetStream for the last ones, of each Slurm cluster; most bring a message."""
 FIRST_SPAN: Final = 32
 """Sequences that are looked at first: so many are read in time where the bus is slow."""
-CHUNK: Final = 100
+CHUNK: Final = 50
 """Messages that are read in one go, about."""
 ANSWER_S: Final = 4.0
 """After so long an answer has what was read until then."""
@@ -109,7 +109,7 @@ class Facts:
                 )
                 calls += scan.calls
                 if not scan.is_done:
-                    widest, dense = max(2 * CHUNK, span // _WIDER), low  # So many are read whole.
+                    widest, dense = max(2 * CHUNK, (high - low + 1) // _WIDER), low  # So many are read whole.
                     span = widest
                     continue
                 rows, high, chunk = [*chunk, *rows], low - 1, []

@@ -38,8 +38,8 @@ class Counted:
             await anyio.sleep_forever()
         return await self._get_msg(*words, **named)
 
-    def facts(self) -> Facts:
-        return Facts(cast("Bus", SimpleNamespace(js=self)), answer_s=2)
+    def facts(self, answer_s: float = 5) -> Facts:
+        return Facts(cast("Bus", SimpleNamespace(js=self)), answer_s=answer_s)
 
 
 async def publish(bus: Bus, node: str, numbers: range) -> None:
@@ -63,7 +63,7 @@ def sequences(page: Page) -> list[int]:
 
 
 async def test_the_last_of_one_node_are_found_however_many_others_came_since(bus: Bus) -> None:
-    facts = Facts(bus)
+    facts = Facts(bus, answer_s=60)
     await publish(bus, "quiet", range(5))
     await publish(bus, "busy", range(700))
 
@@ -165,7 +165,7 @@ async def test_what_is_never_wanted_is_read_up_to_a_limit_which_is_said(bus: Bus
     await publish(bus, "busy", range(2 * CALLS_MAX))
     counted = Counted(bus, 10 * CALLS_MAX)
 
-    page = await counted.facts().newest(
+    page = await counted.facts(60).newest(
         "c1", Wanted(entities=("busy",), takes=lambda row: row.sequence < 5), 200, None
     )
 
@@ -180,7 +180,7 @@ async def test_many_events_of_long_ago_are_found_within_the_limit(bus: Bus) -> N
     await publish(bus, "quiet", range(600))
     await publish(bus, "busy", range(3000))
 
-    page = await Facts(bus).newest("c1", of("quiet"), 50, None)
+    page = await Facts(bus, answer_s=60).newest("c1", of("quiet"), 50, None)
 
     assert (sequences(page), page.problems) == (list(range(551, 601)), ())
 
