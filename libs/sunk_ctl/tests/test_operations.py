@@ -1,6 +1,6 @@
 """What is changed of a Node, and why not."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -12,9 +12,10 @@ from sunk_ctl import operations
 from sunk_ctl.node_commands import sentence
 from sunk_ctl.operations import Acted, Change, reason_of
 from sunk_ctl.refusals import NOT_FOUND, NOT_NOW, REFUSED, NoAnswerError, of_kubernetes
-from sunk_events.view import NodeRow
+from sunk_events.view import NodeRow, Nodes
 from sunk_kube.errors import KubeRejectedError, KubeUnavailableError
 from sunk_kube.objects import Node
+from sunk_kube.pods import Pod
 from sunk_kube.wellknown import ANNOTATION_CORDON_REASON, LABEL_CLUSTER, LABEL_POD
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -22,11 +23,20 @@ VERSION: dict[str, Any] = {"uid": "u1", "resourceVersion": "7"}
 SILENT = "c1: syncer has not seen Slurm for 600 s: what it wrote may be old"
 
 
-def node(name: str = "node1", *, slurm: str = "gpu-1", reason: str | None = None, **status: str) -> Node:
+def node(
+    name: str = "node1",
+    *,
+    slurm: str = "gpu-1",
+    reason: str | None = None,
+    is_cordoned: bool | None = None,
+    looked: datetime | None = T0,
+    **status: str,
+) -> Node:
     labels = {LABEL_POD: slurm, LABEL_CLUSTER: "c1"} if slurm else {}
     annotations = {ANNOTATION_CORDON_REASON: reason} if reason else {}
     conditions = [
-        {"type": kind, "status": value, "message": "bad fan", "reason": "r"} for kind, value in status.items()
+        {"type": kind, "status": value, "message": "bad fan", "reason": "r", "lastHeartbeatTime": looked}
+        for kind, value in status.items()
     ]
     raw = {
         "metadata": {
@@ -36,16 +46,35 @@ def node(name: str = "node1", *, slurm: str = "gpu-1", reason: str | None = None
             "labels": labels,
             "annotations": annotations,
         },
-        "spec": {"unschedulable": reason is not None},
+        "spec": {"unschedulable": (reason is not None) if is_cordoned is None else is_cordoned},
         "status": {"conditions": conditions},
     }
     return msgspec.convert(raw, Node)
 
 
 def row(**fields: Any) -> NodeRow:  # noqa: ANN401 - of every type
-    known = {"cluster": "c1", "node": "gpu-1", "kube_node": "node1", "state": "IDLE"}
+    known: dict[str, Any] = {
+        "cluster": "c1",
+        "node": "gpu-1",
+        "kube_node": "node1",
+        "state": "IDLE",
+        "is_cordoned": True,
+    }
+    known["kube_since"] = T0 - timedelta(seconds=600)
     wanted: dict[str, Any] = {"is_drain": True, **known, **fields}
     return NodeRow(**wanted)
+
+
+def answer(*rows: NodeRow, problems: tuple[str, ...] = (), age_s: float | None = 10) -> Nodes:
+    """Return what sunk-view says, of Slurm's answer of *age_s* ago."""
+    seen = {} if age_s is None else {"c1": T0 - timedelta(seconds=age_s), "c2": T0}
+    return Nodes(items=rows, problems=problems, time=T0, slurm_seen=seen)
+
+
+def pod(name: str, owner: str = "", phase: str = "Running") -> Pod:
+    owners = [{"kind": owner, "name": "x", "controller": True}] if owner else []
+    meta = {"namespace": "team-a", "name": name, "ownerReferences": owners}
+    return msgspec.convert({"metadata": meta, "status": {"phase": phase}}, Pod)
 
 
 def test_a_drain_is_a_cordon_with_its_reason_of_the_version_that_was_read() -> None:
@@ -73,11 +102,42 @@ def test_an_undrain_takes_cordon_and_reason_away_and_only_those_that_are_meant()
         "spec": {"unschedulable": None},
     }
 
-    assert operations.undrain(node(reason="bad fan"), "") == Change(body=body)
-    assert operations.undrain(node(reason="bad fan"), "bad fan") == Change(body=body)
-    assert operations.undrain(node(), "") is None
+    def undrain(found: Node, reason: str = "", *, is_any: bool = False) -> Change | None:
+        return operations.undrain(found, reason, is_any=is_any)
+
+    assert undrain(node(reason="bad fan"), "bad fan") == Change(body=body)
+    assert undrain(node(is_cordoned=True)) == Change(body=body)
+    assert undrain(node(reason="xid 79"), is_any=True) == Change(body=body)
+    assert undrain(node(reason="xid 79"), "bad fan", is_any=True) == Change(body=body)
+    assert undrain(node()) is None
     with pytest.raises(NoAnswerError, match="stays cordoned, for another reason: xid 79"):
-        operations.undrain(node(reason="xid 79"), "bad fan")
+        undrain(node(reason="xid 79"), "bad fan")
+    with pytest.raises(NoAnswerError, match="stays cordoned, for another reason: none given"):
+        undrain(node(is_cordoned=True), "bad fan")
+    with pytest.raises(
+        NoAnswerError, match=r"for a reason: xid 79\. --reason with these words ends it, --any"
+    ):
+        undrain(node(reason="xid 79"))
+
+
+@pytest.mark.parametrize("is_any", [False, True])
+@pytest.mark.parametrize("reason", ["", "mine"])
+def test_a_reason_without_a_cordon_stays_if_it_is_not_the_users_own(reason: str, *, is_any: bool) -> None:
+    theirs, own = node(reason="platform", is_cordoned=False), node(reason="mine", is_cordoned=False)
+
+    assert operations.undrain(theirs, reason, is_any=is_any) is None
+    assert (operations.undrain(own, reason, is_any=is_any) is None) == (not reason)
+
+
+def test_a_drain_says_which_reason_without_a_cordon_it_replaces() -> None:
+    theirs = node(reason="platform", is_cordoned=False)
+
+    assert operations.drain(theirs, "mine", is_overwrite=False) is not None
+    assert operations.replaced(theirs, "mine") == (
+        "node1 had a reason without a cordon, which this one replaces: platform",
+    )
+    for found in (node(), node(reason="mine", is_cordoned=False), node(reason="platform")):
+        assert operations.replaced(found, "mine") == ()
 
 
 @pytest.mark.parametrize(
@@ -132,14 +192,21 @@ def test_a_node_that_is_not_known_is_answered_with_the_names_that_are_near() -> 
 
 
 def test_a_drain_of_slurms_administrators_is_said_with_what_lifts_it() -> None:
-    assert operations.slurms_own(node(SlurmCordon="False")) == ()
-    (stays,) = operations.slurms_own(node(SlurmCordon="True"))
+    assert operations.slurms_own(node(SlurmCordon="False"), T0) == ()
+    assert operations.slurms_own(node(SlurmCordon="False", looked=None), T0) == ()
+    (stays,) = operations.slurms_own(node(SlurmCordon="True"), T0)
     assert stays == (
         "a drain of Slurm's administrators stays: bad fan. This lifts it, in Slurm: scontrol update "
         "nodename=gpu-1 state=undrain"
     )
-    for unknown in (node(), node(SlurmCordon="Unknown")):
-        assert operations.slurms_own(unknown) == (
+    old = T0 - operations.OLD - timedelta(seconds=1)
+    for unknown in (
+        node(),
+        node(SlurmCordon="Unknown"),
+        node(SlurmCordon="False", looked=old),
+        node(SlurmCordon="True", looked=old),
+    ):
+        assert operations.slurms_own(unknown, T0) == (
             "whether gpu-1 has a drain of Slurm's administrators is not known now",
         )
 
@@ -182,13 +249,43 @@ def test_no_reboot_is_asked_for_where_a_job_may_run(
     found: Node, rows: list[NodeRow], problems: tuple[str, ...], status: int, why: str
 ) -> None:
     with pytest.raises(NoAnswerError, match=why) as refused:
-        operations.require_idle(found, rows, problems)
+        operations.require_idle(found, answer(*rows, problems=problems))
 
     assert refused.value.status == status
 
 
 def test_an_idle_node_may_be_rebooted_whatever_ails_another_cluster() -> None:
-    operations.require_idle(node(reason="r"), [row()], (SILENT.replace("c1", "c2"),))
+    operations.require_idle(node(reason="r"), answer(row(), problems=(SILENT.replace("c1", "c2"),)))
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (answer(row(), age_s=149), "Slurm answered 149 s ago"),
+        (answer(row(), age_s=21), "Slurm answered 21 s ago"),
+        (answer(row(), age_s=None), "sunk-view does not say when"),
+        (msgspec.structs.replace(answer(row()), time=None), "sunk-view does not say when"),
+        (answer(row(is_cordoned=False)), "the services have not seen the cordon"),
+        (answer(row(kube_since=T0 - timedelta(seconds=5))), "Slurm has not answered since the cordon"),
+        (answer(row(is_busy=True), age_s=149), "Slurm answered 149 s ago"),
+    ],
+)
+def test_an_answer_of_slurm_that_is_old_or_older_than_the_cordon_is_none(found: Nodes, why: str) -> None:
+    with pytest.raises(NoAnswerError, match=f"is not known yet: {why}") as refused:
+        operations.require_idle(node(reason="r"), found)
+
+    assert refused.value.status == NOT_NOW
+
+
+def test_no_reboot_takes_pods_away_that_nobody_named() -> None:
+    stay = [pod("a", "DaemonSet"), pod("b", "NodeSet"), pod("c", "Node"), pod("d", "Job", "Succeeded")]
+    lost = [pod(f"p{number}", "ReplicaSet") for number in range(6)]
+
+    operations.require_no_pods(node(), stay)
+    with pytest.raises(NoAnswerError, match=r"Pods run on node1: team-a/x\. kubectl drain"):
+        operations.require_no_pods(node(), [*stay, pod("x")])
+    with pytest.raises(NoAnswerError, match=r"team-a/p0, .*, team-a/p4 and 1 more\. kubectl drain"):
+        operations.require_no_pods(node(), [*stay, *lost])
 
 
 def test_a_refusal_names_a_cluster_role_that_would_do() -> None:

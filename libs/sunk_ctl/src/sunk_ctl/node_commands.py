@@ -17,10 +17,9 @@ Why = Annotated[str, typer.Option("--reason", help="Why; one line of at most 200
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Change nothing; the API server says whether you may")
 ]
-Force = Annotated[
-    bool, typer.Option("--force", help="Also where jobs may run; Slurm then fails or requeues them")
-]
+Force = Annotated[bool, typer.Option("--force", help="Also where jobs or Pods may run, which are lost then")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the reason of a cordon")]
+AnyReason = Annotated[bool, typer.Option("--any", help="End the cordon whatever its reason is")]
 POWER_RESET: Final = "production-powerreset"
 
 
@@ -43,7 +42,8 @@ def drain(  # noqa: PLR0917 - typer takes arguments by position
 
 def undrain(  # noqa: PLR0917 - as above
     node: NodeArgument,
-    reason: Annotated[str, typer.Option("--reason", help="End only a cordon for this reason")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="The reason of the cordon that is to end")] = "",
+    any_reason: AnyReason = False,  # noqa: FBT002 - an option
     dry_run: DryRun = False,  # noqa: FBT002 - an option
     context: Context = "",
     kubeconfig: Config = None,
@@ -52,7 +52,7 @@ def undrain(  # noqa: PLR0917 - as above
     """Uncordon a Node, so that its Slurm node takes jobs again. Needs the right to patch Nodes."""
 
     async def act(cluster: Cluster) -> Acted:
-        return await operating.undrain(cluster, node, reason, is_dry_run=dry_run)
+        return await operating.undrain(cluster, node, reason, is_any=any_reason, is_dry_run=dry_run)
 
     _print(answered(context, kubeconfig, act), output)
 

@@ -16,10 +16,11 @@ from sunk_ctl.operations import Acted, Change
 from sunk_ctl.refusals import NoAnswerError, of_kubernetes
 from sunk_events.view import Nodes
 from sunk_kube import wellknown as wk
-from sunk_kube.errors import KubeNotFoundError
+from sunk_kube.errors import KubeNotFoundError, KubeRejectedError
 from sunk_kube.objects import Node
 from sunk_kube.pages import Page
-from sunk_kube.resources import NODES, is_name
+from sunk_kube.pods import Pod
+from sunk_kube.resources import NODES, PODS, is_name
 from sunk_runtime.clock import now
 from sunk_runtime.errors import ConflictError, SunkError
 
@@ -41,19 +42,19 @@ async def drain(cluster: Cluster, name: str, reason: str, *, is_overwrite: bool,
         return operations.drain(node, wanted, is_overwrite=is_overwrite)
 
     node, is_changed = await _change(cluster, name, decide, is_dry_run=is_dry_run)
-    notes = operations.slurms_own(node)
+    notes = (*operations.replaced(node, wanted), *operations.slurms_own(node, now()))
     return _acted("drain", node, wanted, is_changed=is_changed, is_dry_run=is_dry_run, notes=notes)
 
 
-async def undrain(cluster: Cluster, name: str, reason: str, *, is_dry_run: bool) -> Acted:
-    """End the cordon of the Node of *name*, only one for *reason* if that is given."""
+async def undrain(cluster: Cluster, name: str, reason: str, *, is_any: bool, is_dry_run: bool) -> Acted:
+    """End the cordon of the Node of *name*: one for *reason*, or any one. Raises `NoAnswerError`."""
     wanted = operations.reason_of(reason) if reason else ""
 
     async def decide(node: Node) -> Change | None:
-        return operations.undrain(node, wanted)
+        return operations.undrain(node, wanted, is_any=is_any)
 
     node, is_changed = await _change(cluster, name, decide, is_dry_run=is_dry_run)
-    before, notes = operations.cordon_reason(node), operations.slurms_own(node)
+    before, notes = operations.cordon_reason(node), operations.slurms_own(node, now())
     return _acted("undrain", node, before, is_changed=is_changed, is_dry_run=is_dry_run, notes=notes)
 
 
@@ -65,8 +66,8 @@ async def reboot(
 
     async def decide(node: Node) -> Change | None:
         if not is_forced:
-            rows = await cluster.get(Nodes, "/nodes")
-            operations.require_idle(node, rows.items, rows.problems)
+            operations.require_idle(node, await cluster.get(Nodes, "/nodes"))
+            operations.require_no_pods(node, await _pods(cluster, node))
         return operations.reboot(node, wanted, *condition, now())
 
     resources = "nodes,nodes/status"
@@ -137,6 +138,19 @@ async def _find(cluster: Cluster, name: str) -> Node:
     if found is None:
         raise operations.unknown(name, await _some(cluster))
     return found
+
+
+async def _pods(cluster: Cluster, node: Node) -> list[Pod]:
+    """Return all Pods on *node*. Raises `NoAnswerError` if they are not known, and as `Api.send`."""
+    query = {"fieldSelector": f"spec.nodeName={node.metadata.name}", "limit": str(PAGE)}
+    try:
+        data = await cluster.api.send("GET", PODS.path(), query=query)
+    except KubeRejectedError as error:
+        raise operations.pods_unknown(node, of_kubernetes(error, "").args[0]) from error
+    page = msgspec.json.decode(data, type=Page[Pod])
+    if page.metadata.continue_:
+        raise operations.pods_unknown(node, f"there are more than {PAGE}")
+    return list(page.items or ())
 
 
 async def _some(cluster: Cluster) -> list[Node]:

@@ -1,24 +1,33 @@
 """What `drain`, `undrain` and `reboot` change of a Node, or why they do not. Pure.
 
-What must stay true: a cordon or a reason that somebody else wrote is not replaced unasked; no reboot is asked
-for while Slurm may run a job there, or while what is known of that may be old.
+What must stay true: a cordon that somebody else gave a reason is neither replaced nor ended unasked; no
+reboot is asked for while Slurm may run a job there, Pods run there, or what is known of that may be old.
 """
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
-from sunk_ctl.refusals import NOT_FOUND, NOT_NOW, NoAnswerError
-from sunk_events.view import NodeRow
+from sunk_ctl.refusals import NOT_FOUND, NOT_NOW, REFUSED, NoAnswerError
+from sunk_events.view import NodeRow, Nodes
 from sunk_kube import wellknown as wk
 from sunk_kube.objects import Node, condition
+from sunk_kube.pods import Pod
 from sunk_runtime.near import near
 
 REASON_CHARS: Final = 200
 VERIFY: Final = "verify-undrain"
 """The syncer ends a drain whose reason has this word, once the Node is verified."""
+FRESH: Final = timedelta(seconds=20)
+"""How old Slurm's answer may be: with jobs that come and go it is told at least each 15 s."""
+OLD: Final = timedelta(minutes=5)
+"""A condition of a Node that was not looked at for longer may be wrong."""
+SOME: Final = 5
+"""Of Pods, so many are named."""
+LEFT_ALONE: Final = frozenset({"DaemonSet", "Node", "NodeSet"})
+"""Whose Pods come and go with their Node: also static Pods, and slurmd's own."""
 NAME_CHARS: Final = 80
 """Of a name that is wrong, so much is repeated."""
 
@@ -107,18 +116,32 @@ def drain(node: Node, reason: str, *, is_overwrite: bool) -> Change | None:
     return _change(node, reason, is_unschedulable=True)
 
 
-def undrain(node: Node, reason: str) -> Change | None:
+def replaced(node: Node, reason: str) -> tuple[str, ...]:
+    """Return that `drain` replaces a reason without a cordon, as `kubectl uncordon` leaves it."""
+    before = cordon_reason(node)
+    if node.spec.unschedulable or before in {"", reason}:
+        return ()
+    return (f"{node.metadata.name} had a reason without a cordon, which this one replaces: {before}",)
+
+
+def undrain(node: Node, reason: str, *, is_any: bool) -> Change | None:
     """Return the end of the cordon of *node*; None: there is none.
 
     Args:
         node: As it was read.
-        reason: Only a cordon for this reason ends; empty: any.
+        reason: Only a cordon for this reason ends; empty: only one without a reason.
+        is_any: Any cordon ends.
+
+    Raises:
+        NoAnswerError: it is cordoned for another reason.
     """
     before = cordon_reason(node)
-    if not node.spec.unschedulable and wk.ANNOTATION_CORDON_REASON not in node.metadata.annotations:
-        return None
-    if reason and node.spec.unschedulable and before != reason:
-        message = f"{node.metadata.name} stays cordoned, for another reason: {before or 'none given'}"
+    if not node.spec.unschedulable:  # A reason without a cordon is somebody's, if it is not this one.
+        return _change(node, None, is_unschedulable=None) if reason and before == reason else None
+    if before != reason and not is_any:
+        what = "another reason" if reason else "a reason"
+        ways = "--reason with these words ends it, --any ends any cordon"
+        message = f"{node.metadata.name} stays cordoned, for {what}: {before or 'none given'}. {ways}"
         raise NoAnswerError(message, 1)
     return _change(node, None, is_unschedulable=None)
 
@@ -140,29 +163,77 @@ def reboot(node: Node, reason: str, kind: str, word: str, now: datetime) -> Chan
     return Change(body=_of(node) | {"status": {"conditions": [wanted]}}, subresource="status")
 
 
-def require_idle(node: Node, rows: Iterable[NodeRow], problems: Iterable[str]) -> None:
+def require_idle(node: Node, found: Nodes) -> None:
     """Raise `NoAnswerError` unless it is known that *node* is cordoned, drained and runs no job."""
     kube, name = node.metadata.name, slurm_name(node)
     cluster = node.metadata.labels.get(wk.LABEL_CLUSTER, "")
     other = "or have Slurm wait for its jobs: scontrol reboot ASAP nextstate=RESUME reason=TEXT " + name
     if not node.spec.unschedulable:
         raise NoAnswerError(f"{kube} is not cordoned: sunkctl drain {name} --reason TEXT first, {other}", 1)
-    if old := [problem for problem in problems if problem.startswith(f"{cluster}: ")]:
+    if old := [problem for problem in found.problems if problem.startswith(f"{cluster}: ")]:
         raise NoAnswerError(f"whether {name} runs a job is not known: {old[0]}", NOT_NOW)
-    row = next((row for row in rows if (row.cluster, row.node, row.kube_node) == (cluster, name, kube)), None)
+    row = next(
+        (row for row in found.items if (row.cluster, row.node, row.kube_node) == (cluster, name, kube)), None
+    )
     if row is None or not row.state:
         raise NoAnswerError(f"whether {name} runs a job is not known: Slurm does not say", NOT_NOW)
+    if why := _not_fresh(row, found):
+        raise NoAnswerError(f"whether {name} runs a job is not known yet: {why}. Try again", NOT_NOW)
     if not row.is_drain:
         raise NoAnswerError(f"{name} is not drained in Slurm yet. Try again in some seconds", NOT_NOW)
     if row.is_busy or row.lock not in {"", "false"}:
         raise NoAnswerError(f"jobs still run on {name}, or its lock is held. Wait, {other}", 1)
 
 
-def slurms_own(node: Node) -> tuple[str, ...]:
+def _not_fresh(row: NodeRow, found: Nodes) -> str:
+    """Return why Slurm's answer may be older than the cordon, or is old; empty: it is neither."""
+    seen = found.slurm_seen.get(row.cluster)
+    if seen is None or found.time is None:
+        return "sunk-view does not say when Slurm answered"
+    if not row.is_cordoned or row.kube_since is None:
+        return "the services have not seen the cordon"
+    if seen <= row.kube_since:
+        return "Slurm has not answered since the cordon"
+    if (age := found.time - seen) > FRESH:
+        return f"Slurm answered {age.total_seconds():.0f} s ago; a quiet one is asked once a minute"
+    return ""
+
+
+def require_no_pods(node: Node, pods: Iterable[Pod]) -> None:
+    """Raise `NoAnswerError` if of *pods*, all those on *node*, some would be lost with it."""
+    found = sorted(pod.key for pod in pods if _is_lost(pod))
+    if not found:
+        return
+    more = f" and {len(found) - SOME} more" if len(found) > SOME else ""
+    names = ", ".join(found[:SOME])
+    message = (
+        f"Pods run on {node.metadata.name}: {names}{more}. kubectl drain moves them, --force does not ask"
+    )
+    raise NoAnswerError(message, 1)
+
+
+def _is_lost(pod: Pod) -> bool:
+    if pod.status.phase in {"Succeeded", "Failed"}:
+        return False
+    owners = pod.metadata.owner_references
+    return not any(owner.controller and owner.kind in LEFT_ALONE for owner in owners)
+
+
+def pods_unknown(node: Node, why: str) -> NoAnswerError:
+    """Return that it is not known which Pods run on *node*."""
+    name = node.metadata.name
+    role = "kubectl create clusterrole NAME --verb=list --resource=pods"
+    message = f"which Pods run on {name} is not known: {why}. Needs {role}; --force does not ask"
+    return NoAnswerError(message, REFUSED)
+
+
+def slurms_own(node: Node, now: datetime) -> tuple[str, ...]:
     """Return that Slurm has a drain of its own there, which no change of the Node lifts."""
     found = condition(node.status.conditions, wk.CONDITION_SLURM_CORDON)
     name = slurm_name(node)
-    if found is None or found.status == "Unknown":
+    looked = found.last_heartbeat_time if found is not None else None
+    is_old = looked is not None and now - looked > OLD
+    if found is None or found.status == "Unknown" or is_old:
         return (f"whether {name} has a drain of Slurm's administrators is not known now",)
     if found.status != "True":
         return ()

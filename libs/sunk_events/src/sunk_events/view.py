@@ -44,6 +44,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     pod_phase: str = ""
     is_pod_ready: bool = False
     is_cordoned: bool = False
+    kube_since: Moment | None = None
+    """Since when its Pod and Node are so, cordon and all, as the nodeset-controller saw them."""
     lock: str = ""
     """``false``, ``pending``, ``locked`` or ``locked_strict``; empty: no lock is known."""
 
@@ -161,6 +163,10 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[NodeRow, ...]
     problems: tuple[str, ...] = ()
     """Services that are silent: what they wrote may be old."""
+    time: Moment | None = None
+    """When this was answered, by sunk-view's clock."""
+    slurm_seen: dict[str, Moment] = {}
+    """When Slurm last answered with its nodes, for each Slurm cluster of which that is known."""
 
 
 class Locks(msgspec.Struct, frozen=True, kw_only=True):

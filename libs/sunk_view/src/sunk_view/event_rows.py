@@ -41,6 +41,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     entities: tuple[str, ...] = ()
     """What they are about, as subjects have it; empty: whatever."""
+    about: str = ""
+    """What kind of thing that is, as subjects have it; empty: whatever."""
     takes: Callable[[EventRow], bool] = lambda _: True
     """What NATS cannot tell by the subject."""
 
@@ -48,7 +50,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         """Return the subjects of *cluster* to look at."""
         if not self.entities:
             return (subjects.facts(cluster),)
-        return tuple(subjects.facts_about(cluster, entity) for entity in self.entities)
+        found = tuple(subjects.facts_about(cluster, entity) for entity in self.entities)
+        return tuple(subject.replace("*.*", self.about, 1) for subject in found) if self.about else found
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):

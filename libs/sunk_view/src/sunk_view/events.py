@@ -1,9 +1,10 @@
 """Answers questions about events: who may see which, and of what.
 
 What must stay true: a user who may read one Pod sees the events of that Pod and of no other, whatever the
-question names; all events, and those of jobs, need the chart's ClusterRole.
+question names, and has nothing else looked at; all events, and those of jobs, need the chart's ClusterRole.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
@@ -32,12 +33,14 @@ from sunk_view.event_rows import (
     read,
     written,
 )
-from sunk_view.facts import Facts, Page
+from sunk_view.facts import Facts, Page, TooManyError
 from sunk_view.states import ClusterStates
 
 KEYS_MAX: Final = 8
 """Names by which one thing is known, in all Slurm clusters."""
 _DIGITS: Final = 7
+_UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+"""As the API server makes those of Pods, by which the bus knows them."""
 Respond = Callable[[Request, Caller], Awaitable[Answer]]
 
 
@@ -102,7 +105,7 @@ class EventAnswers:
 
     async def _all(self, request: Request, caller: Caller) -> Answer:
         await self._access.require(caller, wide("events"))
-        return await self._answer(request, lambda _: Wanted())
+        return await self._answer(request, caller, lambda _: Wanted())
 
     async def _node(self, request: Request, caller: Caller) -> Answer:
         await self._access.require(caller, Right(resource="nodes"))
@@ -122,7 +125,7 @@ class EventAnswers:
         def wanted(keys: tuple[str, ...]) -> Wanted:
             return Wanted(entities=keys, takes=lambda row: row.about in OF_NODES)
 
-        return await self._answer(request, wanted, names, near(name, known))
+        return await self._answer(request, caller, wanted, names, near(name, known))
 
     async def _job(self, request: Request, caller: Caller) -> Answer:
         await self._access.require(caller, wide("jobs"))
@@ -130,7 +133,7 @@ class EventAnswers:
         if not (number.isascii() and number.isdecimal()):
             return refusal(400, f"{number!r} is no number of a Slurm job")
         wanted = Wanted(entities=(number,), takes=lambda row: row.about in OF_JOBS)
-        return await self._answer(request, lambda _: wanted)
+        return await self._answer(request, caller, lambda _: wanted)
 
     async def _pod(self, request: Request, caller: Caller) -> Answer:
         namespace, name = request.path_params["namespace"], request.path_params["name"]
@@ -140,6 +143,9 @@ class EventAnswers:
         there = [one for states in self._clusters for one in states.placements.values()]
         there = [one for one in there if one.namespace == namespace and one.roster is None]
         uids = {one.uid for one in there if one.pod == name}
+        asked = request.query_params.get("key", "")
+        if not all(_UID.fullmatch(key) for key in filter(None, asked.split(","))):
+            return refusal(400, "key: is that of no answer before about a Pod")
         others: tuple[str, ...] = ()
         if not uids and await self._access.may(caller, Right(resource="pods", namespace=namespace)):
             others = near(name, {one.pod for one in there})
@@ -148,9 +154,9 @@ class EventAnswers:
             return (row.about, row.namespace, row.name) == (OF_PODS, namespace, name)
 
         def wanted(keys: tuple[str, ...]) -> Wanted:
-            return Wanted(entities=keys, takes=takes)
+            return Wanted(entities=keys, about=OF_PODS, takes=takes)
 
-        answer = await self._answer(request, wanted, uids, others)
+        answer = await self._answer(request, caller, wanted, uids, others)
         if not isinstance(answer.body, Events):
             return answer
         # The caller may read this Pod, if perhaps no other of the namespace: nothing of it is hidden.
@@ -160,6 +166,7 @@ class EventAnswers:
     async def _answer(
         self,
         request: Request,
+        caller: Caller,
         wanted: Callable[[tuple[str, ...]], Wanted],
         known: set[str] | None = None,
         others: tuple[str, ...] = (),
@@ -168,6 +175,7 @@ class EventAnswers:
 
         Args:
             request: Its query says which part.
+            caller: Who asks, one question at a time.
             wanted: By the names of what is asked about.
             known: Those names, as far as the bus knows; None: none is needed.
             others: Names that are near, where it knows none.
@@ -176,11 +184,15 @@ class EventAnswers:
             query = query_of(request.query_params, [states.cluster for states in self._clusters])
         except BadQueryError as error:
             return refusal(400, str(error))
-        names = tuple(sorted(known or ()))[:KEYS_MAX]
-        keys = tuple(dict.fromkeys((*query.keys, *names)))[:KEYS_MAX]
+        # What has the name now comes first, so that of many that had it the oldest are dropped.
+        keys = tuple(dict.fromkeys((*sorted(known or ()), *query.keys)))[:KEYS_MAX]
         if known is not None and not keys:
             return Answer(body=Events(items=(), after="", near=others))
-        pages = await self._pages(query, wanted(keys))
+        try:
+            with self._facts.question(caller.user):
+                pages = await self._pages(query, wanted(keys))
+        except TooManyError as error:
+            return refusal(429, str(error), retry_after_s=error.retry_after_s)
         rows = sorted((row for page in pages.values() for row in page.rows), key=lambda row: row.time)
         if query.after is None:
             rows = rows[-query.last :]

@@ -1,15 +1,15 @@
 """Reads the streams of facts for people: the last ones, and those after where a reader stands.
 
 What must stay true: a reader keeps no state here and none in NATS, so no slow one costs anything; each
-question reads a bounded number of messages, one by one, and few questions read at once. What was left out is
-said.
+question reads a bounded number of messages, one by one, and few questions read at once, one of each user. A
+question that finds no place is refused at once, so none waits in another's place. What was left out is said.
 
 Source: NATS, JetStream API, STREAM.MSG.GET with ``next_by_subj``: the next message of a subject from a
 sequence on.
 """
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Final
 
@@ -23,12 +23,19 @@ from sunk_runtime.jetstream import Bus
 from sunk_view.event_rows import PAGE, Position, Stored, Wanted, row_of
 
 AT_ONCE: Final = 4
-"""Questions that read; each has one call of JetStream under way."""
+"""Questions that read; each has one call of JetStream under way for each Slurm cluster."""
 LOOKED_AT_MAX: Final = 400
 """Messages that one answer reads, where most are not wanted."""
+CALLS_MAX: Final = 2 * LOOKED_AT_MAX
+"""Calls of JetStream for the last ones, of each Slurm cluster; most bring a message."""
+FIRST_SPAN: Final = 32
+"""Sequences that are looked at first: so many are read in time where the bus is slow."""
+CHUNK: Final = 50
+"""Messages that are read in one go, about."""
 ANSWER_S: Final = 4.0
 """After so long an answer has what was read until then."""
 _WIDER: Final = 8
+"""How many times more sequences are looked at, where few were wanted ones."""
 _NO_MESSAGE: Final = 10037
 _NO_STREAM: Final = 10059
 
@@ -49,72 +56,102 @@ class _Stream(msgspec.Struct, frozen=True, kw_only=True):
     last: int
 
 
+class TooManyError(TransientError):
+    """The user has a question under way."""
+
+
 class Facts:
     """The facts of every Slurm cluster."""
 
     def __init__(self, bus: Bus, *, at_once: int = AT_ONCE, answer_s: float = ANSWER_S) -> None:
         self._bus = bus
-        self._slots = anyio.Semaphore(at_once)
+        self._at_once = at_once
         self._answer_s = answer_s
+        self._users: set[str] = set()
+        """Those whose questions read now."""
+
+    @contextmanager
+    def question(self, user: str) -> Generator[None]:
+        """Be one of the few questions that read, for as long as this is entered.
+
+        Raises:
+            TooManyError: *user* has one already.
+            TransientError: there are as many as may be.
+        """
+        if user in self._users:
+            raise TooManyError(f"user {user} has a question about events under way: one at a time")
+        if len(self._users) >= self._at_once:
+            raise TransientError("too many questions about events are under way")
+        self._users.add(user)
+        try:
+            yield
+        finally:
+            self._users.discard(user)
 
     async def newest(self, cluster: str, wanted: Wanted, count: int, since: datetime | None) -> Page:
         """Return the last *count* that are *wanted*, none from before *since*.
 
         Raises:
-            TransientError: the bus does not answer, or too many ask.
+            TransientError: the bus does not answer.
         """
-        async with self._slot():
-            stream = await self._stream(cluster)
-            rows: list[EventRow] = []
-            high, span = stream.last, max(count, 64)
-            few = 2 * count + 1
-            with anyio.move_on_after(self._answer_s) as patience:
-                while high >= stream.first and len(rows) < count:
-                    low = max(stream.first, high - span + 1)
-                    scan = _Scan(self._bus, cluster, wanted, low)
-                    chunk = await scan.rows(until=high, rows_max=few, looked_max=few)
-                    if not scan.is_done:
-                        span = max(2 * count, span // _WIDER)  # So many sequences are read whole.
-                        continue
-                    rows = [*chunk, *rows]
-                    high, span = low - 1, span * _WIDER
-                    if since is not None and scan.oldest is not None and scan.oldest < since:
-                        break
-            late = f"{cluster}: older events were not looked at, reading took too long"
-            return Page(
-                rows=tuple(row for row in rows if since is None or row.time >= since)[-count:],
-                at=Position(created=stream.created, sequence=stream.last),
-                problems=(late,) if patience.cancelled_caught else (),
-            )
+        stream = await self._stream(cluster)
+        rows: list[EventRow] = []
+        chunk: list[EventRow] = []
+        scan: _Scan | None = None
+        high, span, calls = stream.last, FIRST_SPAN, 0
+        widest, dense = stream.last, 0  # Down to the sequence *dense* there are many: no wider a look.
+        with anyio.move_on_after(self._answer_s) as patience:
+            while high >= stream.first and len(rows) < count and calls < CALLS_MAX:
+                low, chunk = max(stream.first, high - span + 1), []
+                scan = _Scan(self._bus, cluster, wanted, low)
+                await scan.collect(
+                    chunk, until=high, rows_max=CALLS_MAX, looked_max=min(2 * CHUNK + 1, CALLS_MAX - calls)
+                )
+                calls += scan.calls
+                if not scan.is_done:
+                    widest, dense = max(2 * CHUNK, (high - low + 1) // _WIDER), low  # So many are read whole.
+                    span = widest
+                    continue
+                rows, high, chunk = [*chunk, *rows], low - 1, []
+                if since is not None and scan.oldest is not None and scan.oldest < since:
+                    break
+                wider = span * _WIDER
+                if scan.looked:
+                    wider = min(wider, max(FIRST_SPAN, span * CHUNK // scan.looked))
+                span = min(wider, widest) if high >= dense else wider
+        is_late = patience.cancelled_caught
+        last = stream.last
+        problem = ""
+        if is_late and high == stream.last and scan is not None:  # Not even the newest: go on from there.
+            rows, last = chunk, scan.looked_at
+            problem = "events are left out, newer and older ones: reading took too long. Ask again"
+        elif is_late:
+            problem = "older events were not looked at: reading took too long"
+        elif high >= stream.first and len(rows) < count and calls >= CALLS_MAX:
+            problem = f"older events were not looked at: one answer reads about {CALLS_MAX} messages"
+        return Page(
+            rows=tuple(row for row in rows if since is None or row.time >= since)[-count:],
+            at=Position(created=stream.created, sequence=last),
+            is_more=last < stream.last,
+            problems=(f"{cluster}: {problem}",) if problem else (),
+        )
 
     async def after(self, cluster: str, wanted: Wanted, at: Position | None) -> Page:
         """Return those that are *wanted* after a position; none given: only from now on.
 
         Raises:
-            TransientError: the bus does not answer, or too many ask.
+            TransientError: the bus does not answer.
         """
-        async with self._slot():
-            stream = await self._stream(cluster)
-            start, problem = _start(stream, at)
-            problems = (problem,) if problem else ()
-            scan = _Scan(self._bus, cluster, wanted, start)
-            rows: list[EventRow] = []
-            with anyio.move_on_after(self._answer_s):
-                await scan.collect(rows, until=stream.last, rows_max=PAGE, looked_max=LOOKED_AT_MAX)
-            reached = stream.last if scan.is_done else scan.looked_at
-            position = Position(created=stream.created, sequence=reached)
-            return Page(rows=tuple(rows), at=position, is_more=not scan.is_done, problems=problems)
-
-    @asynccontextmanager
-    async def _slot(self) -> AsyncGenerator[None]:
-        with anyio.CancelScope(deadline=anyio.current_time() + self._answer_s) as waiting:
-            await self._slots.acquire()
-        if waiting.cancelled_caught:
-            raise TransientError("too many questions about events are under way")
-        try:
-            yield
-        finally:
-            self._slots.release()
+        stream = await self._stream(cluster)
+        start, problem = _start(stream, at)
+        problems = (problem,) if problem else ()
+        scan = _Scan(self._bus, cluster, wanted, start)
+        rows: list[EventRow] = []
+        with anyio.move_on_after(self._answer_s):
+            await scan.collect(rows, until=stream.last, rows_max=PAGE, looked_max=LOOKED_AT_MAX)
+        reached = stream.last if scan.is_done else scan.looked_at
+        position = Position(created=stream.created, sequence=reached)
+        return Page(rows=tuple(rows), at=position, is_more=not scan.is_done, problems=problems)
 
     async def _stream(self, cluster: str) -> _Stream:
         try:
@@ -157,17 +194,15 @@ class _Scan:
         """The last sequence that was looked at."""
         self.oldest: datetime | None = None
         """When the first message that was looked at was stored."""
+        self.looked = 0
+        """Messages that were looked at."""
+        self.calls = 0
+        """Calls of JetStream."""
         self._bus = bus
         self._cluster = cluster
         self._wanted = wanted
         self._from = dict.fromkeys(wanted.filters(cluster), start)
         self._heads: dict[str, Stored | None] = {}
-
-    async def rows(self, *, until: int, rows_max: int, looked_max: int) -> Sequence[EventRow]:
-        """Return the rows up to the sequence *until*, as long as they are not too many."""
-        rows: list[EventRow] = []
-        await self.collect(rows, until=until, rows_max=rows_max, looked_max=looked_max)
-        return rows
 
     async def collect(self, rows: list[EventRow], *, until: int, rows_max: int, looked_max: int) -> None:
         """Append the rows to *rows*, where they are if this is cancelled."""
@@ -183,6 +218,7 @@ class _Scan:
             if row is not None and self._wanted.takes(row):
                 rows.append(row)
             self.looked_at = found.sequence
+            self.looked += 1
 
     async def _next(self) -> Stored | None:
         """Return the next message of any of the subjects."""
@@ -200,6 +236,7 @@ class _Scan:
 
     async def _message(self, subject: str, start: int) -> Stored | None:
         stream = subjects.fact_stream(self._cluster)
+        self.calls += 1
         try:
             found = await self._bus.js.get_msg(stream, seq=start, subject=subject, next=True)
         except JetStreamRejectedError as error:

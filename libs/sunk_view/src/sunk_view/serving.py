@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Route
 
 from sunk_events.view import GROUP, ROOT, Events, Explained, Jobs, Locks, Nodes, Pods, Status
 from sunk_kube.resources import is_name
+from sunk_runtime.clock import now
 from sunk_runtime.errors import SunkError, TransientError
 from sunk_runtime.http_guard import line_of
 from sunk_view import discovery, hiding, openapi, tables
@@ -167,7 +168,7 @@ class Serving:
     async def _nodes(self, _: Request, caller: Caller) -> Answer:
         await self._access.require(caller, Right(resource="nodes"))
         for states in self._clusters:
-            states.require(states.nodes, states.kube_pods, states.locks)
+            states.require(states.nodes, states.kube_pods, states.locks, states.statistics)
         rows = [
             row
             for one in self._clusters
@@ -175,7 +176,8 @@ class Serving:
                 one.cluster, one.nodes.values(), one.kube_pods.values(), one.locks.values()
             )
         ]
-        return Answer(body=Nodes(items=tuple(rows)))
+        seen = {one.cluster: moment for one in self._clusters if (moment := one.slurm_seen()) is not None}
+        return Answer(body=Nodes(items=tuple(rows), time=now(), slurm_seen=seen))
 
     async def _node(self, request: Request, caller: Caller) -> Answer:
         await self._access.require(caller, Right(resource="nodes"))

@@ -73,7 +73,7 @@ class ClusterStates:
             self.cluster,
             {
                 "nodeset-controller": tables.lag("Kubernetes", self._kubernetes_seen(), now()),
-                "syncer": tables.lag("Slurm", self._slurm_seen(), now()),
+                "syncer": tables.lag("Slurm", self.slurm_seen(), now()),
             },
         )
 
@@ -81,7 +81,8 @@ class ClusterStates:
         watch = self.kube_watch.get(subjects.LEADER_KEY)
         return watch.seen if watch else None
 
-    def _slurm_seen(self) -> datetime | None:
+    def slurm_seen(self) -> datetime | None:
+        """Return when Slurm last answered with its nodes."""
         statistics = self.statistics.get(subjects.STATISTICS_KEY)
         return statistics.nodes_answered if statistics else None
 
@@ -107,7 +108,7 @@ class ClusterStates:
         )
 
     async def _services(self) -> tuple[ServiceRow, ...]:
-        kubernetes, seen = self._kubernetes_seen(), {"syncer": self._slurm_seen()}
+        kubernetes, seen = self._kubernetes_seen(), {"syncer": self.slurm_seen()}
         rows = [
             ServiceRow(
                 service="nodeset-controller",

@@ -46,6 +46,7 @@ def _node_row(
         pod_phase=pod.phase if pod else "",
         is_pod_ready=pod.is_ready if pod else False,
         is_cordoned=pod.is_cordoned if pod else False,
+        kube_since=pod.changed if pod else None,
     )
     if node is None:
         return row

@@ -57,6 +57,7 @@ NAMESPACE = "sunk"
 AGO = datetime.now(UTC) - timedelta(minutes=5)
 # After the tests, so that no answer looks old however long after this module's import they run.
 FRESH = AGO + timedelta(days=1)
+UIDS = {team: f"00000000-0000-4000-8000-00000000000{team}" for team in "ab"}
 PEOPLE = ("alice", "bob", "carol", "dave", "erin")
 # Kubernetes' own role `view` gets its rules of a controller, which does not run here.
 BINDINGS = """
@@ -132,13 +133,25 @@ def states() -> list[tuple[str, State]]:
         (
             "d1",
             KubePodState(
-                changed=AGO, pod="d1", namespace="slurm", nodeset="gpu", kube_node="node1", phase="running"
+                changed=AGO,
+                pod="d1",
+                namespace="slurm",
+                nodeset="gpu",
+                kube_node="node1",
+                phase="running",
+                is_cordoned=True,
             ),
         ),
         (
             "d2",
             KubePodState(
-                changed=AGO, pod="d2", namespace="slurm", nodeset="gpu", kube_node="node2", phase="running"
+                changed=AGO,
+                pod="d2",
+                namespace="slurm",
+                nodeset="gpu",
+                kube_node="node2",
+                phase="running",
+                is_cordoned=True,
             ),
         ),
         (
@@ -158,10 +171,10 @@ def states() -> list[tuple[str, State]]:
         ),
         ("12", SlurmJobState(changed=AGO, job=12, state="PENDING", reason="Resources", name="\x1b[31mred")),
         (
-            "uid-a",
+            UIDS["a"],
             PlacementState(
                 changed=AGO,
-                uid="uid-a",
+                uid=UIDS["a"],
                 namespace="team-a",
                 pod="train",
                 phase="released",
@@ -170,8 +183,8 @@ def states() -> list[tuple[str, State]]:
             ),
         ),
         (
-            "uid-b",
-            PlacementState(changed=AGO, uid="uid-b", namespace="team-b", pod="web", phase="bound", job=12),
+            UIDS["b"],
+            PlacementState(changed=AGO, uid=UIDS["b"], namespace="team-b", pod="web", phase="bound", job=12),
         ),
         (
             subjects.STATISTICS_KEY,
@@ -242,7 +255,7 @@ def drained(number: int, reason: str = "k8s: cordoned") -> NodeDrained:
 
 def bound(team: str, pod: str) -> PlacementBound:
     """Return a fact about a Pod that Slurm places."""
-    uid = f"uid-{team[-1]}"
+    uid = UIDS[team[-1]]
     data = PlacementSnapshot(uid=uid, namespace=team, pod=pod, job=11, node="d1", kube_node="node1")
     return PlacementBound(
         id=event_id("placement_bound", uid), source="/c1/pod-scheduler", subject=uid, time=AGO, data=data
@@ -560,7 +573,7 @@ def whats(answer: dict[str, Any]) -> list[tuple[str, str, str]]:
 def test_events_of_a_pod_are_for_those_who_may_get_it_and_hold_those_of_no_other(stage: Stage) -> None:
     own = stage.get("alice", "/namespaces/team-a/pods/train/events")
     others = stage.get("alice", "/namespaces/team-b/pods/web/events")
-    forged = stage.get("alice", "/namespaces/team-a/pods/train/events?key=uid-b")
+    forged = stage.get("alice", f"/namespaces/team-a/pods/train/events?key={UIDS['b']}")
     unknown = stage.get("alice", "/namespaces/team-a/pods/trian/events")
 
     assert (own[0], whats(own[1])) == (200, [("placement.pod", "train", "bound")])
@@ -654,7 +667,8 @@ def test_a_drain_by_the_slurm_nodes_name_is_a_cordon_with_its_reason_and_an_undr
     other = stage.run("erin", "drain", "node2", "--reason", "xid 79")
     drained = of_node(stage, "node2")
     wrong = stage.run("erin", "undrain", "d2", "--reason", "xid 79")
-    back = stage.run("erin", "undrain", "d2", "-o", "json")
+    unasked = stage.run("erin", "undrain", "d2")
+    back = stage.run("erin", "undrain", "d2", "--reason", "bad fan", "-o", "json")
 
     assert (tried.exit_code, before) == (0, FREE)
     assert tried.stdout == "c1 d2, Node node2: cordoned (bad fan), dry run: nothing was changed\n"
@@ -664,6 +678,7 @@ def test_a_drain_by_the_slurm_nodes_name_is_a_cordon_with_its_reason_and_an_undr
     assert (other.exit_code, "cordoned already: bad fan" in other.stderr) == (1, True)
     assert drained == FREE | {"cordoned": True, "reason": "bad fan"}
     assert (wrong.exit_code, "for another reason: bad fan" in wrong.stderr) == (1, True)
+    assert (unasked.exit_code, "for a reason: bad fan" in unasked.stderr) == (1, True)
     assert (back.exit_code, json.loads(back.stdout)["reason"]) == (0, "bad fan")
     assert of_node(stage, "node2") == FREE
 
@@ -703,8 +718,8 @@ def test_a_reboot_is_asked_for_of_a_node_that_is_drained_and_idle_only(stage: St
     before = of_node(stage, "node1")
     forced = stage.run("erin", "reboot", "d1", "--reason", "firmware", "--force")
     again = stage.run("erin", "reboot", "d1", "--reason", "firmware", "--force")
-    stage.run("erin", "undrain", "d1")
-    stage.run("erin", "undrain", "d2")
+    stage.run("erin", "undrain", "d1", "--any")
+    stage.run("erin", "undrain", "d2", "--any")
 
     assert (early.exit_code, "is not cordoned" in early.stderr) == (1, True)
     assert (busy.exit_code, "is not drained in Slurm yet" in busy.stderr) == (5, True)

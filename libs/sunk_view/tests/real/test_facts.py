@@ -1,7 +1,10 @@
 """Facts from the streams of a real NATS: the last ones, and those after where a reader stands."""
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
 
+import anyio
 import pytest
 
 from sunk_events import subjects
@@ -13,11 +16,30 @@ from sunk_runtime.errors import BusUnavailableError, TransientError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import until
 from sunk_view.event_rows import PAGE, Position, Wanted
-from sunk_view.facts import LOOKED_AT_MAX, Facts, Page
+from sunk_view.facts import CALLS_MAX, FIRST_SPAN, LOOKED_AT_MAX, Facts, Page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.lab]
 T0 = datetime.now(UTC)
 ALL = Wanted()
+
+
+class Counted:
+    """JetStream that is counted, and falls silent after so many messages."""
+
+    def __init__(self, bus: Bus, calls_max: int) -> None:
+        self.calls = 0
+        self.stream_info = bus.js.stream_info
+        self._get_msg = bus.js.get_msg
+        self._calls_max = calls_max
+
+    async def get_msg(self, *words: Any, **named: Any) -> Any:  # noqa: ANN401 - as the library's own
+        self.calls += 1
+        if self.calls > self._calls_max:
+            await anyio.sleep_forever()
+        return await self._get_msg(*words, **named)
+
+    def facts(self, answer_s: float = 5) -> Facts:
+        return Facts(cast("Bus", SimpleNamespace(js=self)), answer_s=answer_s)
 
 
 async def publish(bus: Bus, node: str, numbers: range) -> None:
@@ -41,7 +63,7 @@ def sequences(page: Page) -> list[int]:
 
 
 async def test_the_last_of_one_node_are_found_however_many_others_came_since(bus: Bus) -> None:
-    facts = Facts(bus)
+    facts = Facts(bus, answer_s=60)
     await publish(bus, "quiet", range(5))
     await publish(bus, "busy", range(700))
 
@@ -119,13 +141,9 @@ async def test_a_bus_that_is_away_is_no_answer_and_moves_no_reader(bus: Bus, ser
     assert sequences(await facts.after("c1", ALL, at)) == [4, 5, 6]
 
 
-async def test_a_cluster_without_facts_and_too_many_questions_are_asked_to_come_again(bus: Bus) -> None:
-    busy = Facts(bus, at_once=0, answer_s=0.05)
-
+async def test_a_question_about_a_cluster_without_facts_is_asked_to_come_again(bus: Bus) -> None:
     with pytest.raises(TransientError, match="there is no stream of facts yet"):
         await Facts(bus).newest("c9", ALL, 1, None)
-    with pytest.raises(TransientError, match="too many questions about events"):
-        await busy.newest("c1", ALL, 1, None)
 
 
 async def test_what_is_no_fact_of_ours_keeps_nobody_from_the_rest(bus: Bus) -> None:
@@ -141,3 +159,49 @@ async def test_what_is_no_fact_of_ours_keeps_nobody_from_the_rest(bus: Bus) -> N
         ("placement.pod", "a Pod of another team", ""),
         ("slurm.node", "d1", ""),
     ]
+
+
+async def test_what_is_never_wanted_is_read_up_to_a_limit_which_is_said(bus: Bus) -> None:
+    await publish(bus, "busy", range(2 * CALLS_MAX))
+    counted = Counted(bus, 10 * CALLS_MAX)
+
+    page = await counted.facts(60).newest(
+        "c1", Wanted(entities=("busy",), takes=lambda row: row.sequence < 5), 200, None
+    )
+
+    assert page.rows == ()
+    assert page.problems == (
+        f"c1: older events were not looked at: one answer reads about {CALLS_MAX} messages",
+    )
+    assert counted.calls <= CALLS_MAX + 1
+
+
+async def test_many_events_of_long_ago_are_found_within_the_limit(bus: Bus) -> None:
+    await publish(bus, "quiet", range(600))
+    await publish(bus, "busy", range(3000))
+
+    page = await Facts(bus, answer_s=60).newest("c1", of("quiet"), 50, None)
+
+    assert (sequences(page), page.problems) == (list(range(551, 601)), ())
+
+
+async def test_a_slow_bus_hides_no_newest_event_from_who_goes_on(bus: Bus) -> None:
+    await publish(bus, "d1", range(300))
+    page = await Counted(bus, 10).facts().newest("c1", ALL, 200, None)
+    begin = 300 - FIRST_SPAN + 1
+
+    assert sequences(page) == list(range(begin, begin + 10))
+    assert page.problems == (
+        "c1: events are left out, newer and older ones: reading took too long. Ask again",
+    )
+    assert page.is_more
+    assert sequences(await Facts(bus).after("c1", ALL, page.at)) == list(range(begin + 10, 301))
+
+
+async def test_a_slow_bus_keeps_the_newest_events_that_were_read(bus: Bus) -> None:
+    await publish(bus, "d1", range(300))
+    page = await Counted(bus, 60).facts().newest("c1", ALL, 200, None)
+
+    assert sequences(page) == list(range(300 - FIRST_SPAN + 1, 301))
+    assert page.problems == ("c1: older events were not looked at: reading took too long",)
+    assert (page.at.sequence, page.is_more) == (300, False)
