@@ -283,6 +283,10 @@ def test_a_slurm_cluster_gets_the_authority_and_no_key_and_takes_over_another_on
     slurm.upgrade(CHARTS / "slurm", "slurm", SLURM, wait="hookOnly")
     assert cluster.data("slurm-nats-ca", "slurm") == {"ca.crt": base64.b64decode(added)}
 
+    blind = SLURM | {"checks": {"cluster": False}}
+    slurm.upgrade(CHARTS / "slurm", "slurm", blind, wait="hookOnly")
+    assert cluster.data("slurm-nats-ca", "slurm") == {"ca.crt": base64.b64decode(added)}
+
 
 @pytest.mark.lab
 @pytest.mark.timeout(600)

@@ -95,11 +95,12 @@ annotations:
 
 {{- /*
 ca.crt of the sunk release in base64, for who names no Secret and lets the chart read passwords there; empty where
-there is none. While the sunk release is away, what was copied stays.
+there is none. While the sunk release is away, or is not looked at, what was copied stays.
 */ -}}
 {{- define "slurm.natsCa" -}}
-{{- if and .Values.checks.cluster (not .Values.nats.existingSecret) (not (dig "tls" "caSecret" "" .Values.nats)) -}}
-{{- $deployment := lookup "apps/v1" "Deployment" .Values.sunk.namespace .Values.sunk.controllerName | default dict -}}
+{{- if not (or .Values.nats.existingSecret (dig "tls" "caSecret" "" .Values.nats)) -}}
+{{- $deployment := dict -}}
+{{- if .Values.checks.cluster }}{{ $deployment = lookup "apps/v1" "Deployment" .Values.sunk.namespace .Values.sunk.controllerName | default dict }}{{ end -}}
 {{- $own := dict "namespace" .Release.Namespace "name" (printf "%s-nats-ca" (include "slurm.fullname" .)) -}}
 {{- with include "slurm.natsCaSource" (dict "deployment" $deployment "namespace" .Values.sunk.namespace "own" $own) | fromJson -}}
 {{- dig "data" "ca.crt" "" (lookup "v1" "Secret" .namespace .name | default dict) -}}

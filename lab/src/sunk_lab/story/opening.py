@@ -82,7 +82,7 @@ class FirstSlurm:
         self._nats.stop()
         self.slurm.stop()
         for path in sorted(self.folder.rglob("*"), reverse=True):
-            path.rmdir() if path.is_dir() else path.unlink()
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
         for folder in (self.folder, self.folder.parent):
             with suppress(OSError):  # Not there, or the stack is in it.
                 folder.rmdir()

@@ -20,8 +20,8 @@ from sunk_runtime.near import near
 REASON_CHARS: Final = 200
 VERIFY: Final = "verify-undrain"
 """The syncer ends a drain whose reason has this word, once the Node is verified."""
-FRESH: Final = timedelta(seconds=20)
-"""How old Slurm's answer may be: with jobs that come and go it is told at least each 15 s."""
+FRESH: Final = timedelta(seconds=75)
+"""How old Slurm's answer may be: the syncer asks a quiet Slurm for its nodes once a minute."""
 OLD: Final = timedelta(minutes=5)
 """A condition of a Node that was not looked at for longer may be wrong."""
 SOME: Final = 5

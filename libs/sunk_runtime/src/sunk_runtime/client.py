@@ -85,13 +85,14 @@ class Client(client.Client):
             self._pending, self._pending_data_size = [], 0
         await super()._send_ping(future)
 
-    async def close(self) -> None:
+    async def _close(self, status: int, do_cbs: bool = True) -> None:  # noqa: FBT001, FBT002 - nats-py's
         """End it, and with it a reconnect that is under way."""
-        self._is_over = True
-        await super().close()
+        if status == self.CLOSED:
+            self._is_over = True
+        await super()._close(status, do_cbs)
 
     async def _connect_to_server(self, s: Srv) -> None:
-        """Connect unless `close` was called: a cancel that meets a refused connection is lost in nats-py."""
+        """Connect unless it was closed: a cancel that meets a refused connection is lost in nats-py."""
         if not self._is_over:
             await super()._connect_to_server(s)
         if self._is_over:

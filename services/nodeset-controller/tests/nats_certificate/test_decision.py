@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.verification import ClientVerifier, PolicyBuilder, Store
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -92,6 +95,31 @@ def test_another_look_changes_nothing_until_a_renewal_is_due(world: World) -> No
     assert world.server["tls.crt"] != before[1]["tls.crt"]
 
 
+@pytest.mark.parametrize("days", [61, 3 * 365, 6 * 365, 3651, 30 * 365])
+def test_a_clock_that_was_ahead_for_a_look_is_mended_by_the_next_one(world: World, days: int) -> None:
+    authority = world.authorities["1.key"]
+    world.look(NOW + timedelta(days=days))
+    world.look(NOW)
+
+    assert world.authorities["1.key"] == authority
+    assert world.is_believed(NOW, world.server["ca.crt"])
+    assert world.is_believed(NOW)
+
+
+def test_an_authority_of_another_kind_than_ours_is_named(world: World) -> None:
+    key = rsa.generate_private_key(65537, 2048)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "theirs")])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(NOW).not_valid_after(NOW + issuing.AUTHORITY_LIFE)
+    world.authorities = {
+        "1.crt": builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM),
+        "1.key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+    }
+
+    with pytest.raises(AuthorityError, match=r"1\.crt and 1\.key are no certificate with its key as we make"):
+        world.look(NOW)
+
+
 def test_whoever_is_killed_after_the_authorities_were_written_goes_on_with_them(world: World) -> None:
     again = World()
     again.authorities = world.authorities
@@ -173,7 +201,7 @@ def test_clients_know_an_authority_for_years_before_it_signs(world: World) -> No
             world.upgrade_slurm()
             upgraded = now
         assert world.is_believed(now), now
-        assert len(world.authorities) <= 6
+        assert len(world.authorities) <= 18  # A pair in five years; none is deleted.
         own = x509.load_pem_x509_certificate(world.server["tls.crt"])
         signers.add(own.issuer.public_bytes())
 

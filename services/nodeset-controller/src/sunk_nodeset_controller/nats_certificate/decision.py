@@ -5,7 +5,9 @@ all authorities that clients are to believe. What must stay true:
 
 - what is there and still good stays as it is, so another run changes nothing;
 - clients know an authority for years before a certificate needs it;
-- an authority that cannot be read is never taken for none: another one would lock clients out.
+- an authority that cannot be read is never taken for none: another one would lock clients out;
+- after a clock was wrong, the next look with a right one puts all in order: no authority is deleted, and
+  what is not valid yet signs nothing and is not served.
 """
 
 import re
@@ -51,17 +53,11 @@ def wanted_authorities(found: Data, now: datetime) -> Data:
         AuthorityError: It holds what cannot be read; says which key.
     """
     known = _authorities(found)
-    kept = {
-        f"{one.number}.{kind}": data
-        for one in known
-        if one.certificate.not_valid_after_utc > now
-        for kind, data in (("crt", one.pair.crt), ("key", one.pair.key))
-    }
-    if any(one.certificate.not_valid_after_utc - now >= AUTHORITY_LEFT for one in known):
-        return kept
+    if any(_is_valid(one.certificate, now, AUTHORITY_LEFT) for one in known):
+        return found
     number = max((one.number for one in known), default=0) + 1
     made = issuing.new_authority(f"sunk-nats authority {number}", now)
-    return {**kept, f"{number}.crt": made.crt, f"{number}.key": made.key}
+    return {**found, f"{number}.crt": made.crt, f"{number}.key": made.key}
 
 
 def wanted_server(authorities: Data, found: Data, names: Sequence[str], now: datetime) -> Data:
@@ -81,7 +77,7 @@ def wanted_server(authorities: Data, found: Data, names: Sequence[str], now: dat
     if _is_good(found, valid, names, now):
         return {"tls.crt": found["tls.crt"], "tls.key": found["tls.key"], "ca.crt": bundle}
     # The oldest that outlives it: all clients have known that one for the longest time.
-    signer = next(one for one in ours if one.certificate.not_valid_after_utc >= now + issuing.SERVER_LIFE)
+    signer = next(one for one in ours if _is_valid(one.certificate, now, issuing.SERVER_LIFE))
     made = issuing.new_server(signer.pair, names, now)
     return {"tls.crt": made.crt, "tls.key": made.key, "ca.crt": bundle}
 
@@ -93,11 +89,16 @@ def _is_good(found: Data, believed: Sequence[x509.Certificate], names: Sequence[
         return False
     own = chain[0]
     return (
-        own.not_valid_after_utc - now >= SERVER_LEFT
+        _is_valid(own, now, SERVER_LEFT)
         and set(names) <= issuing.names_of(own)
         and issuing.is_pair(own, found.get("tls.key", b""))
         and any(issuing.is_signed_by(own, authority) for authority in believed)
     )
+
+
+def _is_valid(certificate: x509.Certificate, now: datetime, left: timedelta) -> bool:
+    """Return whether it is valid now, and for *left* from now on."""
+    return certificate.not_valid_before_utc <= now and certificate.not_valid_after_utc - now >= left
 
 
 def _authorities(found: Data) -> list[Authority]:
@@ -106,10 +107,11 @@ def _authorities(found: Data) -> list[Authority]:
     for number in sorted({int(_number(name)) for name in found}):
         crt, key = found.get(f"{number}.crt", b""), found.get(f"{number}.key", b"")
         certificates = _certificates(crt)
-        if len(certificates) != 1 or not issuing.is_pair(certificates[0], key):
+        if len(certificates) != 1 or not issuing.is_authority(certificates[0], key):
             raise AuthorityError(
-                f"{number}.crt and {number}.key are no certificate with its key: put back what was there, "
-                "or remove both; then clients need the new ca.crt before the server's certificate is renewed"
+                f"{number}.crt and {number}.key are no certificate with its key as we make them: put back "
+                "what was there, or remove both; then clients need the new ca.crt before the server's "
+                "certificate is renewed"
             )
         made.append(Authority(number, Pair(crt, key), certificates[0]))
     return made

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -77,15 +77,20 @@ def is_pair(certificate: x509.Certificate, key: bytes) -> bool:
     """Return whether *key*, as PEM, is that of *certificate*."""
     try:
         return load_pem_private_key(key, password=None).public_key() == certificate.public_key()
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         return False
+
+
+def is_authority(certificate: x509.Certificate, key: bytes) -> bool:
+    """Return whether *key* is that of *certificate*, and of our kind, so that it can sign."""
+    return isinstance(certificate.public_key(), ec.EllipticCurvePublicKey) and is_pair(certificate, key)
 
 
 def is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
     """Return whether *authority* has signed *certificate*."""
     try:
         certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         return False
     return True
 
@@ -94,7 +99,7 @@ def names_of(certificate: x509.Certificate) -> set[str]:
     """Return the host names of *certificate*."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except x509.ExtensionNotFound:
+    except (x509.ExtensionNotFound, ValueError):  # None, or what cannot be read.
         return set()
     return set(found.value.get_values_for_type(x509.DNSName))
 
