@@ -400,7 +400,11 @@ def job_words(slurm: HostSlurm, job: str) -> dict[str, str]:
 def test_jobs_that_went_with_a_pod_whose_end_nobody_saw_are_requeued_before_the_next_slurmd_starts(
     slurm_lab: HostSlurm,
 ) -> None:
-    """Neither the Pod's own script nor the syncer has set the node down: Slurm has the jobs running."""
+    """Neither the Pod's own script nor the syncer has set the node down: Slurm has the jobs running.
+
+    Only a node that is set down has a job end as NODE_FAIL at once. It may be up again when it is looked at:
+    with ReturnToService=2 slurmctld brings it back by an answer that slurmd gave before its end.
+    """
     node = Restarting(slurm_lab)
     node.start(4, 8000)
     batch = (
@@ -422,13 +426,12 @@ def test_jobs_that_went_with_a_pod_whose_end_nobody_saw_are_requeued_before_the_
     before = [job_words(slurm_lab, job)["JobState"] for job in (again, once)]
 
     settle(slurm_lab)
-    told = node.words()["State"]
     after = [job_words(slurm_lab, job)["JobState"] for job in (again, once)]
     restarts = job_words(slurm_lab, again)["Restarts"]
     node.start(4, 8000)
 
     assert before == ["RUNNING", "RUNNING"]
-    assert (told.split("+")[0], after, restarts) == ("DOWN", ["PENDING", "NODE_FAIL"], "1")
+    assert (after, restarts) == (["PENDING", "NODE_FAIL"], "1")
 
 
 @pytest.mark.lab
