@@ -14,6 +14,7 @@ from sunk_events.locks import LockPending, LockSnapshot
 from sunk_events.placements import PlacementBound, PlacementSnapshot
 from sunk_events.view import HIDDEN, EventRow, Events
 from sunk_view.event_rows import Position, Stored, read, row_of, written
+from sunk_view.facts import next_span
 from sunk_view.hiding import hidden, namespaces_in, without
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -97,3 +98,17 @@ def test_any_other_text_is_no_position(text: str) -> None:
     except ValueError:
         return
     assert set(found) <= {"c1"}
+
+
+@pytest.mark.parametrize(
+    ("span", "looked", "wanted"),
+    [
+        pytest.param(32, 0, 256, id="nothing was there: much wider"),
+        pytest.param(256, 50, 256, id="as many as one go reads"),
+        pytest.param(256, 200, 64, id="too many: narrower"),
+        pytest.param(64, 64, 50, id="all of them wanted"),
+        pytest.param(32, 64, 32, id="never narrower than the first"),
+    ],
+)
+def test_the_next_look_back_is_as_wide_as_one_go_can_read(span: int, looked: int, wanted: int) -> None:
+    assert next_span(span, looked) == wanted

@@ -115,9 +115,7 @@ class Facts:
                 rows, high, chunk = [*chunk, *rows], low - 1, []
                 if since is not None and scan.oldest is not None and scan.oldest < since:
                     break
-                wider = span * _WIDER
-                if scan.looked:
-                    wider = min(wider, max(FIRST_SPAN, span * CHUNK // scan.looked))
+                wider = next_span(span, scan.looked)
                 span = min(wider, widest) if high >= dense else wider
         is_late = patience.cancelled_caught
         last = stream.last
@@ -167,6 +165,17 @@ class Facts:
             first=max(1, info.state.first_seq),
             last=info.state.last_seq,
         )
+
+
+def next_span(span: int, looked: int) -> int:
+    """Return how many sequences to look at next, so that about `CHUNK` messages are among them.
+
+    Args:
+        span: How many were looked at before.
+        looked: Messages of the wanted subjects among those.
+    """
+    wider = span * _WIDER
+    return min(wider, max(FIRST_SPAN, span * CHUNK // looked)) if looked else wider
 
 
 def _start(stream: _Stream, at: Position | None) -> tuple[int, str]:
