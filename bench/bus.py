@@ -20,6 +20,7 @@ import nats
 from figures import Stopwatch, emit, latencies, longest_stall, percentiles, require
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.js.kv import KeyValue
 
 from sunk_events import subjects
 from sunk_events.base import Event, event_id
@@ -178,9 +179,9 @@ async def bench_view(bus: Bus, bare: Client, sizes: Sizes) -> None:
     bucket = await bare.jetstream().key_value(BUCKET)
     watch, found = Stopwatch(), 0
     watcher, is_last = await bucket.watchall(), False
-    while not is_last:
+    while not is_last:  # On a busy machine nats-py says that this was all (None) before the first entry.
         entry = await watcher.updates(timeout=WITHIN_S)
-        if entry:  # On a busy machine nats-py says "that was all" (None) before the first entry.
+        if isinstance(entry, KeyValue.Entry):
             found, is_last = found + 1, entry.delta == 0
     bare_figures = watch.figures(sizes.keys, "bare_")
     await watcher.stop()
