@@ -139,3 +139,11 @@ def test_a_machine_with_cgroup_v2_only_is_told_apart(tmp_path: Path) -> None:
     (tmp_path / "memory").mkdir()
     (tmp_path / "memory" / "cgroup.procs").touch()
     assert cgroups.is_supported(tmp_path)
+
+
+def test_the_pods_of_a_node_weigh_more_than_one_process_of_the_machine(tmp_path: Path) -> None:
+    (tmp_path / "cpu").mkdir()
+
+    cgroups.make("node1", tmp_path)
+
+    assert int((tmp_path / "cpu/node1/cpu.shares").read_text()) > 1024

@@ -1,6 +1,6 @@
 """Servers that fail: what hangs costs little, the next one is asked, and whoever waits is woken."""
 
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any
 
 import anyio
@@ -54,6 +54,9 @@ class Servers(httpx.AsyncBaseTransport):
                     raise httpx.ReadError("cut off", request=request)
                 case "hangs over its versions" if path == "/openapi/v3":
                     await anyio.sleep_forever()
+                case "is slow to say its versions" if path == "/openapi/v3":
+                    await anyio.sleep(0.3)
+                    return httpx.Response(200, json=VERSIONS)
                 case "hangs over lists" if path.endswith("/nodes/"):
                     await anyio.sleep_forever()
                 case "is cut off from slurmctld" if path != "/openapi/v3":
@@ -153,9 +156,62 @@ async def test_a_probe_asks_in_the_version_that_was_in_use_and_does_not_wait_for
             with pytest.raises(SlurmUnavailableError):
                 await slurm.node("n1")
         servers.moods["a"] = "hangs over its versions"
-        await until(lambda: slurm.version == "v0.0.44")
+        async with aclosing(slurm.recoveries()) as recoveries:
+            with anyio.fail_after(WITHIN_S):
+                await anext(recoveries)
 
         assert await slurm.node("n1") is not None
+
+
+async def test_callers_without_patience_have_the_versions_written_once_and_end_up_with_one() -> None:
+    servers = Servers(a="is slow to say its versions")
+    async with client(servers, timeout_s=5) as slurm:
+        answered: list[object] = []
+
+        async def ask() -> None:
+            while not answered:
+                with anyio.move_on_after(0.02), suppress(SlurmUnavailableError):
+                    answered.append(await slurm.node("n1"))
+
+        with anyio.fail_after(WITHIN_S):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(MAX_CONNECTIONS * 2):
+                    tasks.start_soon(ask)
+
+    assert servers.count("openapi") == 1
+
+
+async def test_versions_that_are_not_told_are_one_failure_however_many_calls_wait_for_them() -> None:
+    servers = Servers(a="cuts")
+    failed: list[SlurmUnavailableError] = []
+    async with client(servers, timeout_s=5) as slurm, anyio.create_task_group() as tasks:
+
+        async def ask() -> None:
+            with pytest.raises(SlurmUnavailableError, match="ask slurmrestd for its API versions") as raised:
+                await slurm.node("n1")
+            failed.append(raised.value)
+
+        for _ in range(MAX_CONNECTIONS):
+            tasks.start_soon(ask)
+        await until(lambda: len(failed) == MAX_CONNECTIONS)
+        servers.moods["a"] = "well"
+
+        assert await slurm.node("n1") is not None  # Its circuit is closed.
+    assert not any(error.is_sent for error in failed)
+    assert servers.count("openapi") == 1 + 1
+
+
+async def test_a_call_that_was_not_answered_does_not_have_the_versions_written_again() -> None:
+    servers = Servers(a="well")
+    async with client(servers) as slurm:
+        await slurm.node("n1")
+        servers.moods["a"] = "hangs"
+        with pytest.raises(SlurmUnavailableError, match="no answer within"):
+            await slurm.node("n1")
+        servers.moods["a"] = "well"
+        await slurm.node("n1")
+
+    assert servers.count("openapi") == 1
 
 
 async def test_calls_whose_turn_did_not_come_are_no_failures_of_the_server() -> None:

@@ -17,6 +17,12 @@ _HIERARCHIES: Final = (
     "pids",
     "systemd",
 )
+_SHARES: Final = 8 * 1024
+"""What all Pods of a node weigh beside the machine's other processes, each of which weighs 1,024.
+
+With the kernel's own 1,024 a whole node gets no more than one of them: on a busy machine, its slurmctld and
+slurmrestd stand still.
+"""
 _CPUSET_FILES: Final = ("cpuset.cpus", "cpuset.mems")
 
 
@@ -33,6 +39,8 @@ def make(name: str, root: Path = ROOT) -> None:
             continue
         group = top / name
         group.mkdir(exist_ok=True)
+        if hierarchy == "cpu":
+            (group / "cpu.shares").write_text(str(_SHARES))
         if hierarchy == "cpuset":  # Empty sets would let nothing run.
             for file in _CPUSET_FILES:
                 (group / file).write_text((top / file).read_text())

@@ -50,6 +50,7 @@ class Rest:
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
         for server in self._servers:
+            self._tasks.start_soon(server.choose_versions)
             self._tasks.start_soon(self._probe, server)
         return self
 

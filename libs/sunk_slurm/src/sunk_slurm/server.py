@@ -1,11 +1,13 @@
 """One slurmrestd: calls of it in turn, its API version, its circuit.
 
 What must stay true: one that hangs costs a bounded number of requests, each for a bounded time, and then
-none but a probe; no token ever stands in an error or a log line.
+none but a probe; callers without patience never make it write the long document of its versions more than
+once in `_VERSIONS`' time; no token ever stands in an error or a log line.
 
 Turns tell a call that had none from one that was not answered.
 
-Source: slurmrestd 24.11 and 26.05, measured: stopped by SIGSTOP it still takes connections.
+Source: slurmrestd 24.11 and 26.05, measured: stopped by SIGSTOP it still takes connections, and it works on
+a request to its end although the caller has gone. So each request that is given up keeps it from others.
 """
 
 import logging
@@ -57,14 +59,15 @@ class Server:
         self.opened = anyio.Event()
         """Set when the circuit opens, for the probe."""
         self.version = ""
-        """The API version in use; empty before the first call and after a failure."""
-        self._last_version = ""
-        """What was chosen last: the document of all versions is long, and a probe has little time."""
+        """The API version in use; empty before the first call, and where it is no longer served."""
         self._why = ""
         """What it failed with last."""
         self._waiting = 0
         self._slots = anyio.Semaphore(MAX_CONNECTIONS, fast_acquire=True)
-        self._negotiating = anyio.Lock()
+        self._wanted = anyio.Event()
+        """Set when `choose_versions` has a choice to make."""
+        self._choice: _Choice | None = None
+        """The choice that is wanted or under way."""
         self._tokens = tokens
         self._connections = Connections(url, MAX_CONNECTIONS + 1, trust=trust, transport=transport)
         self.name: Final = self._connections.name
@@ -97,10 +100,9 @@ class Server:
                 self._slots.release()
 
     def note_failure(self, why: str) -> None:
-        """Count an answer that was none, or made no sense; the next call chooses a version anew."""
+        """Count an answer that was none, or made no sense."""
         was_open = self.circuit.is_open
         self.circuit = self.circuit.failed()
-        self.version = ""
         self._why = why
         if self.circuit.is_open and not was_open:
             CIRCUIT_OPEN.labels(self.name).set(1)
@@ -118,9 +120,8 @@ class Server:
 
     async def probe(self) -> bool:
         """Ask once whether it answers, in Slurm's words; that closes the circuit."""
-        timeout_s = PROBE_TIMEOUT_S if self._last_version else _VERSIONS.timeout_s
-        call = msgspec.structs.replace(_PROBE, timeout_s=timeout_s)
-        self.version = self._last_version
+        last = self.version
+        call = _PROBE if last else msgspec.structs.replace(_PROBE, timeout_s=_VERSIONS.timeout_s)
         try:
             with self._limited(call) as progress:
                 progress.is_its_turn = True
@@ -128,28 +129,43 @@ class Server:
         except SunkError as error:
             if getattr(error, "number", None) is None:
                 self.circuit, self._why = self.circuit.probed(), str(error)
-                self.version = ""
                 return False
-        await self._choose_anew()
         self.note_success()
+        if self.version == last:  # What answers now may be a newer one; calls do not wait for that.
+            self._want_version()
         return True
 
-    async def _choose_anew(self) -> None:
-        """Choose a version of what answers now, which may be a newer one; if it does not say, the last."""
-        last, self.version = self.version, ""
-        try:
-            with self._limited(msgspec.structs.replace(_VERSIONS, timeout_s=PROBE_TIMEOUT_S)) as progress:
-                progress.is_its_turn = True
-                await self._negotiate()
-        except SunkError:
-            self.version = last
+    async def choose_versions(self) -> None:
+        """Choose an API version whenever one is wanted, until cancelled.
+
+        Calls wait for that, and none of them cuts it short: on a busy slurmrestd, each of them would make it
+        write the document for nobody.
+        """
+        while True:
+            await self._wanted.wait()
+            self._wanted = anyio.Event()
+            choice = self._choice = self._choice or _Choice()
+            try:
+                with self._limited(_VERSIONS) as progress:
+                    progress.is_its_turn = True
+                    progress.sent_at = time.monotonic()
+                    reply = await self._send(_VERSIONS, _VERSIONS.path)
+                    self.version = choice.version = best_version(_VERSIONS.doing, reply)
+                log.info("slurm api chosen", extra={"version": self.version, "server": self.name})
+            except SlurmUnavailableError as error:
+                self.note_failure(str(error))
+                choice.error = NotSentError(str(error), is_sent=False, retry_after_s=error.retry_after_s)
+            except SunkError as error:
+                choice.error = error
+            self._choice = None
+            choice.ended.set()
 
     async def _ask_served(self, call: Call, progress: "_Progress") -> Reply:
         """Ask in a version that is served; once more where slurmrestd was replaced by one with others."""
         if call.version:
             return await self._ask_only(call, progress)
         for is_last in (False, True):
-            version = self.version or await self._negotiate()
+            version = self.version or await self._chosen()
             progress.sent_at = time.monotonic()
             tree = "slurmdb" if call.is_accounting else "slurm"
             reply = await self._send(call, f"/{tree}/{version}/{call.path}")
@@ -179,14 +195,25 @@ class Server:
             self._waiting -= 1
             self._waiting_gauge.set(self._waiting)
 
-    async def _negotiate(self) -> str:
-        """Choose the best version that both sides speak, and remember it; one call asks for all."""
-        async with self._negotiating:
-            if not self.version:
-                self.version = best_version(_VERSIONS.doing, await self._send(_VERSIONS, _VERSIONS.path))
-                self._last_version = self.version
-                log.info("slurm api chosen", extra={"version": self.version, "server": self.name})
-            return self.version
+    async def _chosen(self) -> str:
+        """Return the best version that both sides speak, once it is chosen; one choice serves all callers.
+
+        Raises:
+            NotSentError: slurmrestd did not say.
+            SlurmRejectedError: there is none.
+        """
+        choice = self._want_version()
+        await choice.ended.wait()
+        if choice.error is not None:
+            raise choice.error
+        return choice.version
+
+    def _want_version(self) -> "_Choice":
+        """Return the choice that is under way, or have one made."""
+        if self._choice is None:
+            self._choice = _Choice()
+            self._wanted.set()
+        return self._choice
 
     async def _send(self, call: Call, path: str) -> Reply:
         """Send once, and once more with a fresh token if the first was not accepted."""
@@ -226,6 +253,15 @@ class Server:
             if progress.sent_at is not None and time.monotonic() - progress.sent_at > _HANGING_S:
                 self.note_failure("no answer before the caller's deadline")
             raise
+
+
+class _Choice(msgspec.Struct):
+    """Of an API version."""
+
+    ended: anyio.Event = msgspec.field(default_factory=anyio.Event)
+    version: str = ""
+    error: SunkError | None = None
+    """Why there is no version."""
 
 
 class _Progress(msgspec.Struct):
