@@ -18,12 +18,13 @@ from typing import Final
 
 import msgspec
 
-from sunk_simulation import cluster, crowd, jobs, looks, nodesets, pace, proof, reached, scenes
+from sunk_simulation import busy, cluster, crowd, jobs, looks, nodesets, pace, proof, reached, scenes
 from sunk_simulation.reached import Reached
 from sunk_simulation.simulation import BreachError, Simulation
 from sunk_simulation.steering import Steering
 
 STORIES: Final = {
+    "busy": busy.story,
     "cluster": cluster.story,
     "crowd": crowd.story,
     "jobs": jobs.story,
@@ -35,6 +36,7 @@ STORIES: Final = {
 ANY: Final = "any"
 """The story of each seed is chosen by what the ones before have reached."""
 _HOURS: Final = {
+    "busy": 0.05,
     "cluster": 0.03,
     "crowd": 0.05,
     "jobs": 0.05,

@@ -1,7 +1,7 @@
 """slurmrestd: slurmctld's answers over HTTP, in the shapes, with the errors and the oddities of each release.
 
-Its faults: it may be away, slow, answer 500, lose an answer after it took effect, hand out an old list, a cut
-one or an empty one.
+Its faults: it may be away, slow, short of processor time, answer 500, lose an answer after it took effect,
+hand out an old list, a cut one or an empty one.
 """
 
 import base64
@@ -27,8 +27,13 @@ if TYPE_CHECKING:
     from sunk_simulation.slurm.model import ModelSlurm
 
 _PATH: Final = re.compile(r"/(slurm|slurmdb)/(v\d+\.\d+\.\d+)/(.*)")
+_VERSIONS: Final = "/openapi/v3"
 _LOOK: Final = re.compile(r"/job/\d+$")
 _LIST: Final = re.compile(r"/(nodes|jobs|jobs/state)/$")
+_WORK_S: Final = 0.01
+_LIST_WORK_S: Final = 0.02
+_VERSIONS_WORK_S: Final = 0.15
+"""What an answer takes of a processor; the document of all versions is megabytes."""
 SERVICE_USER: Final = "slurm"
 """Whose every token is, where none is looked at."""
 _LISTS: Final = frozenset({"nodes/", "jobs/", "jobs/state/"})
@@ -52,6 +57,10 @@ class Slurmrestd:
         self.latency_s = (0.001, 0.01)
         self.on_written: Callable[[Request], object] = lambda _request: None
         """Told of each request that may change something, when it comes."""
+        self.share = 1.0
+        """Of a processor; below 1 its work is done one after the other."""
+        self._free_s = 0.0
+        """When it has done what it was asked for."""
         self._slurm = slurm
         self._lose = 0
         self._fail: list[int] = []
@@ -145,6 +154,8 @@ class Slurmrestd:
         if request.method != "GET":
             self.on_written(request)
         await anyio.sleep(self._slurm.random.uniform(*self.latency_s))
+        if self.share < 1:
+            await self._work(request.path)
         if self._fail:
             self._slurm.trace.write("slurmrestd", "fails", path=request.path)
             return Reply(self._fail.pop(), b"Internal Server Error")
@@ -156,7 +167,7 @@ class Slurmrestd:
             self._fail_lists = max(0, self._fail_lists - 1)
             self._slurm.trace.write("slurmrestd", "list fails", path=request.path)
             return Reply(500, b"Internal Server Error")
-        if request.path == "/openapi/v3":
+        if request.path == _VERSIONS:
             trees = ("slurm", "slurmdb") if self._slurm.conf.has_accounting else ("slurm",)
             names = [f"/{tree}/{version}/diag/" for tree in trees for version in self._slurm.conf.versions]
             return Reply(body=msgspec.json.encode({"paths": dict.fromkeys(names, 0)}))
@@ -169,6 +180,13 @@ class Slurmrestd:
             self._slurm.trace.write("slurmrestd", "answer is lost", path=request.path)
             return Reply(is_broken=True)
         return reply
+
+    async def _work(self, path: str) -> None:
+        """Take the processor's time of an answer: also where the caller has gone, who is not missed."""
+        work_s = _VERSIONS_WORK_S if path == _VERSIONS else _LIST_WORK_S if _LIST.search(path) else _WORK_S
+        now_s = self._slurm.loop.time()
+        self._free_s = max(self._free_s, now_s) + work_s / self.share
+        await anyio.sleep(self._free_s - now_s)
 
     async def _served(self, request: Request) -> Reply:
         found = _PATH.fullmatch(request.path)
