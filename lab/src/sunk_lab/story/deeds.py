@@ -175,13 +175,22 @@ class Deeds:
         return found.pop()
 
     def story_of(self, pod: str) -> object:
-        """Return what an operator would look at when a Pod does not get on: conditions and Events."""
+        """Return what an operator would look at when a Pod does not get on: Events, its jobs, the taints."""
         found = self.kube.get("Pod", pod, manifests.NAMESPACE)
         events = self.kube.list("Event", manifests.NAMESPACE, fieldSelector=f"involvedObject.name={pod}")
         return {
             "phase": dig(found, "status", "phase") if found else "no such Pod",
             "annotations": dig(found, "metadata", "annotations"),
             "events": [f"{event['reason']}: {event.get('message', '')}" for event in events],
+            "jobs": [
+                {name: job.get(name) for name in ("job_id", "job_state", "state_reason", "nodes")}
+                for job in self.slurm.jobs()
+                if str(job["name"]).endswith(f"/{pod}")
+            ],
+            "taints": {
+                node["metadata"]["name"]: [taint["key"] for taint in dig(node, "spec", "taints") or ()]
+                for node in self.kube.list("Node")
+            },
         }
 
     def _pods_of(self, name: str) -> list[Object]:
