@@ -83,6 +83,7 @@ def test_a_job_waits_for_pods_only(changes: dict[str, Any], *, waits: bool) -> N
 def test_the_text_changes_by_itself_when_the_end_has_passed() -> None:
     left_s = next_change_s([lock()], NOW)
 
+    assert left_s is not None
     assert left_s == END.timestamp() - NOW.timestamp() + LATE_S
     after = NOW + timedelta(seconds=left_s)
     assert text([lock()], after) != text([lock()], NOW)
