@@ -67,6 +67,8 @@ EXAMPLES: Final[dict[str, Any]] = {
     "jobs": (4711,),
     "jobs_answered": datetime(2026, 1, 15, 9, 29, 59, tzinfo=UTC),
     "kube_node": "node2",
+    "leaving": 1,
+    "leaving_until": datetime(2026, 1, 15, 9, 30, 30, tzinfo=UTC),
     "level": "strict",
     "lock": "pending",
     "memory_mib": 262144,

@@ -35,6 +35,7 @@ deadline=${SUNK_HOOKS_DEADLINE_S:-50}
 give_up=$((deadline + 15)) # 15 s are left for what a refusal asks for.
 end=$((give_up + 12))      # Slurm's client may take two seconds more to end.
 others='' waited=0
+said='' is_batch_job=0 # What was told last to whoever waits for the job at a terminal.
 readonly fields='JobID:|,ArrayJobID:|,ArrayTaskID:|,State:|,BatchFlag:|,Requeue:|,NodeList:|'
 
 say() {
@@ -120,13 +121,31 @@ call() {
     ((left > held + 10)) || held=$left
     ((patience < held + 5)) || patience=$((held + 5))
     body="{\"job\":$job,\"level\":$(quoted "$(level)"),\"deadline_s\":$left,\"hold_s\":$held,\"waited_s\":$waited"
+    # A text of the gateway, which has no quotes in it; of a batch job's locks there is none to tell.
+    ((is_batch_job)) || body+=",\"said\":$(quoted "$said")"
     if [[ -n $others ]]; then
         body+=",\"started\":${SLURM_JOB_START_TIME:-0},\"components\":[$others]"
     fi
     post "/v1/nodes/$node/prehook" "$body}" "$((patience > 1 ? patience : 1))" || return
     if [[ $status == 202 ]]; then
         waited=$SECONDS
+        tell_waiting
     fi
+}
+
+# Tells who waits for the job at a terminal what it waits for, if the gateway has something to tell: without
+# this srun and salloc say only that a prolog hangs. Nobody waits for a batch job.
+tell_waiting() {
+    local text step_end=$((SECONDS + 4))
+    [[ $answer =~ \"say\":\"([^\"]*)\" ]] || return 0
+    text=${BASH_REMATCH[1]}
+    look
+    if [[ $is_batch != 0 ]]; then
+        [[ -z $state ]] || is_batch_job=1 # Where Slurm does not say, the next change is told.
+    elif [[ -n $name ]] && ! is_over "$state"; then
+        slurm scontrol notify "$name" "job $name waits: $text" || say 'could not tell who waits'
+    fi
+    said=$text
 }
 
 # Slurm's client, never for longer than this script has, or the step that it is in.

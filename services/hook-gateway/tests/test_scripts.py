@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sunk_hook_gateway.testing.certificates import Authority
-from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway, refusal, scripted_gateway
+from sunk_hook_gateway.testing.scripted import YES, Said, ScriptedGateway, refusal, scripted_gateway
 
 FILES = Path(__file__).parents[3] / "helm/slurm/files"
 OURS = ("prolog.sh", "epilog.sh", "reboot.sh", "check.sh", "gateway.sh")
@@ -635,6 +635,37 @@ def test_what_somebody_waits_for_at_a_terminal_is_cancelled_and_told_why(
         f"scontrol update jobid=7 admincomment=sunk: cancelled: {reason}",
         "scancel 7",
     ]
+
+
+def test_who_waits_at_a_terminal_is_told_each_text_once(node: Node, gateway: ScriptedGateway) -> None:
+    node.say("batch", "0")
+    texts = ("3 Pods have to leave node gpu-1", "1 Pod has to leave node gpu-1")
+    said: list[Said] = [(202, {"locked": False, "say": text}) for text in texts]
+    gateway.answers = [said[0], (202, {"locked": False}), said[1], YES]
+
+    assert node.run("prolog.sh") == 0
+    assert node.done == [f"scontrol notify 7 job 7 waits: {text}" for text in texts]
+    assert [body["said"] for _, _, body in gateway.sent] == ["", texts[0], texts[0], texts[1]]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        pytest.param("batch", "1", None, id="a batch job"),
+        pytest.param("down", "", "why", id="Slurm does not say"),
+        pytest.param("job", "CANCELLED", "why", id="cancelled"),
+    ],
+)
+def test_nobody_is_told_where_nobody_waits(
+    node: Node, gateway: ScriptedGateway, file: str, text: str, said: str | None
+) -> None:
+    node.say("batch", "0")
+    node.say(file, text)
+    gateway.answers = [(202, {"locked": False, "say": "why"}), YES]
+
+    assert node.run("prolog.sh") == 0
+    assert node.done == []
+    assert gateway.sent[-1][2].get("said") == said
 
 
 @pytest.mark.parametrize("state", ["", "WHATEVER", "COMPLETED+WHATEVER"])

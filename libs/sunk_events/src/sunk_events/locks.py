@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from sunk_events.base import Event, JobId, Moment, NodeName, State
+from sunk_events.base import Count, Event, JobId, Moment, NodeName, State
 
 LockLevel = Literal["normal", "strict"]
 """``strict``: nothing else may be left bound to the Node, so that the kubelet admits a placeholder's Pod."""
@@ -71,5 +71,9 @@ class LockState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v
     lock: LockValue
     holders: tuple[LockHolder, ...] = ()
     in_the_way: tuple[str, ...] = ()
+    leaving: Count = 0
+    """How many Pods a waiting job waits for, of which `in_the_way` names the first; 0 where none does."""
+    leaving_until: Moment | None = None
+    """When the kubelet ends the last of them; None where one was not asked to go yet, or none is there."""
     failed: FailedLock | None = None
     """The last that did, for two minutes and for as long as the node is drained for it."""

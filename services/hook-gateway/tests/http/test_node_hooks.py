@@ -112,6 +112,21 @@ async def test_a_prolog_that_is_held_for_less_than_it_waits_calls_again_and_is_t
     assert told == [{"locked": True}]
 
 
+async def test_a_prolog_is_told_what_to_say_before_its_call_has_an_end(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "a6")
+    way = replace(lock_of("a6", 17, None), in_the_way=("secret/web",), leaving=2)
+    await store(bus, "a6", way)
+    _, answering_locks = standing_in(bus, AcquireLock, LockWaiting(in_the_way=("secret/web",)))
+
+    async with answering_locks:
+        body = {"job": 17, "deadline_s": 600, "said": ""}
+        told = await call(http, "/v1/nodes/a6/prehook", issuer.token("a6"), body, expect=202)
+
+    assert told == {"locked": False, "say": "2 Pods have to leave node a6"}
+
+
 async def test_the_prolog_of_a_cancelled_job_does_not_fail(
     bus: Bus, http: httpx.AsyncClient, issuer: Issuer
 ) -> None:

@@ -92,6 +92,22 @@ def test_with_nothing_in_the_way_the_lock_is_granted_and_said_to_be() -> None:
     assert decision.answers == {1: Granted()}
 
 
+@pytest.mark.parametrize(
+    ("lock", "leaving"),
+    [
+        pytest.param(standing("pending", holder()), 2, id="a job waits"),
+        pytest.param(standing("locked", holder(granted=1)), 0, id="none does"),
+    ],
+)
+def test_how_many_pods_a_job_waits_for_is_said_with_the_end_of_the_last(lock: NodeLock, leaving: int) -> None:
+    pods = ("default/a", "default/b")
+
+    decision = decide(seen(lock, now=2, way=Blockers(normal=pods, strict=pods, until=at(30))), RULES)
+
+    assert decision.in_the_way == pods
+    assert (decision.leaving, decision.leaving_until) == (leaving, at(30) if leaving else None)
+
+
 def test_a_prolog_that_asks_again_is_told_what_was_granted_since_its_call_began() -> None:
     lock = standing("locked", holder(asked=0, granted=3))
 

@@ -73,8 +73,20 @@ def test_who_is_in_the_way(found: Pod, *, is_in: bool) -> None:
     names = ("default/web",) if is_in else ()
 
     assert blockers(DRIVEN.others([found], {}, alive=set(), daemons=())) == Blockers(
-        normal=names, strict=names
+        normal=names, strict=names, until=found.metadata.deletion_timestamp if is_in else None
     )
+
+
+@pytest.mark.parametrize(
+    ("pods", "until"),
+    [
+        pytest.param([], None, id="no Pod"),
+        pytest.param([pod(deleted=T0), pod(deleted=T0 + timedelta(seconds=30))], 30.0, id="the last ends"),
+        pytest.param([pod(deleted=T0), pod()], None, id="one was not asked to go"),
+    ],
+)
+def test_the_end_is_that_of_the_last_pod_if_all_were_asked(pods: list[Pod], until: float | None) -> None:
+    assert blockers(pods).until == (None if until is None else T0 + timedelta(seconds=until))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from sunk_events.placements import PlacementState
 from sunk_events.requests import Later
 from sunk_hook_gateway.hooks.components import JobOnNode, is_granted
 from sunk_runtime.views import StateView
+from sunk_slurm.waiting_jobs import WaitingJobs
 
 K = TypeVar("K")
 
@@ -98,6 +99,17 @@ class Locks:
     def __init__(self, view: StateView[LockState]) -> None:
         self._view = view
         self._notifications = Notifications[str]()
+        self._waiting = WaitingJobs()
+
+    def waited_for(self, node: str, job: int) -> list[LockState] | None:
+        """Return the locks that *job* waits for because of Pods; None: another of its nodes speaks for it.
+
+        Of all the prologs of a job that of the first node speaks.
+        """
+        nodes = self._waiting.nodes(job)
+        if nodes and min(nodes) != node:
+            return None
+        return [lock for one in nodes if (lock := self._view.get(one)) is not None]
 
     def get(self, node: str) -> LockState | None:
         """Return the lock of *node* as the bus has it; None: it has none, or is not read yet."""
@@ -132,6 +144,7 @@ class Locks:
     async def run(self) -> None:
         """Wake waiting calls, until cancelled."""
         async for node in self._view.changes():
+            self._waiting.take(node, self._view.get(node))
             self._notifications.notify(node)
 
 

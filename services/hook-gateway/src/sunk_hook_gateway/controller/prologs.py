@@ -18,6 +18,7 @@ from sunk_events.requests import AcquireLock, LockWaiting
 from sunk_hook_gateway.adapters.leave_count import LeaveCount
 from sunk_hook_gateway.adapters.views import Locks, Notification, Placements, pause_s, reminder_s
 from sunk_hook_gateway.config import Config
+from sunk_hook_gateway.controller.notices import Notice, Notices
 from sunk_hook_gateway.hooks import answers, components
 from sunk_hook_gateway.hooks.answers import Answer
 from sunk_hook_gateway.hooks.bodies import Prehook
@@ -29,6 +30,8 @@ LOOK_S: Final = 5.0
 """A prolog that waits for other components looks at them anew this often: Slurm may end one by itself."""
 LAST_S: Final = 1.5
 """So much is left of a call for its last question: its answer decides whether the node is drained."""
+SAY_S: Final = 5.0
+"""A prolog whose call or deadline ends sooner says nothing: it would ask Slurm in its last seconds."""
 
 
 class Requester(Protocol):
@@ -92,6 +95,7 @@ class Prologs:
         self._locks = locks
         self._placements = placements
         self._leaves = leaves
+        self._notices = Notices(locks)
 
     async def prehook(self, node: str, body: Prehook) -> Answer:
         """Return when the node is locked for the job, the job no longer runs, or the call has an end."""
@@ -122,9 +126,12 @@ class Prologs:
         """Return when the node is locked for the job, the job no longer runs, or the call has an end."""
         waiting: LockWaiting | None = None
         is_noted = partial(self._locks.is_waited_for, node, body.job)
+        notice = self._notices.of(node, body)
         with self._locks.notified_of(node) as notification:
             if body.waited_s and is_noted():
-                await _noted(notification, is_noted, times.pause(reminder_s(node, times.waited_s)))
+                within_s = times.pause(reminder_s(node, times.waited_s))
+                if say := await _noted(notification, is_noted, within_s, times, notice):
+                    return answers.held(say)
             while times.left_s > 0:
                 reply = await self._ask(self._question(node, body, times), timeout_s=times.left_s)
                 if reply is not None and (answer := answers.acquired(reply)):
@@ -133,7 +140,9 @@ class Prologs:
                     waiting = reply
                 if not is_noted():
                     await notification.wait_for(times.pause(pause_s(reply, times.waited_s)))
-                await _noted(notification, is_noted, times.pause(reminder_s(node, times.waited_s)))
+                within_s = times.pause(reminder_s(node, times.waited_s))
+                if say := await _noted(notification, is_noted, within_s, times, notice):
+                    return answers.held(say)
         return await self._refuse(node, waiting) if times.is_kept else answers.HELD
 
     def _question(self, node: str, body: Prehook, times: _Times) -> AcquireLock:
@@ -164,11 +173,19 @@ class Prologs:
         return answer
 
 
-async def _noted(notification: Notification, is_noted: Callable[[], bool], within_s: float) -> None:
+async def _noted(
+    notification: Notification, is_noted: Callable[[], bool], within_s: float, times: _Times, notice: Notice
+) -> str:
     """Return when the lock is no longer noted as asked for: a change says that it was granted.
 
-    At once where it is not noted, at last after *within_s*: asking again earlier gains nothing.
+    At once where it is not noted, at last after *within_s*: asking again earlier gains nothing. Earlier with
+    what the prolog has to say, if it has time left to come back.
     """
-    with anyio.move_on_after(within_s):
-        while is_noted():
+    ends = anyio.current_time() + within_s
+    while is_noted() and (left_s := ends - anyio.current_time()) > 0:
+        may_say = times.left_s > SAY_S
+        if may_say and (say := notice.take()):
+            return say
+        with anyio.move_on_after(min(left_s, notice.due_in_s) if may_say else left_s):
             await notification.wait()
+    return ""

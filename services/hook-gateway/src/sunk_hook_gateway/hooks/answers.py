@@ -30,7 +30,7 @@ VERIFY_TAG: Final = "(sunk:verify-undrain)"
 _SHOWN_PODS: Final = 4
 _SHOWN_WHY: Final = 90
 _REASON_MAX: Final = 512
-_UNSAFE: Final = re.compile(r"[^A-Za-z0-9 ._/:,()+=@-]")
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9 ._/:;,()+=@-]")
 """The prolog has no JSON parser: quotes and escapes must not occur in a reason."""
 
 _REFUSED: Final[Mapping[str, int]] = {
@@ -56,6 +56,16 @@ RETRY: Final = Answer(503, {"retry": True})
 LOCKED: Final = Answer(200, {"locked": True})
 HELD: Final = Answer(202, {"locked": False})
 """Not yet: the same call again, to any replica."""
+
+
+def held(say: str) -> Answer:
+    """Return `HELD`, with what the prolog shall tell who waits at a terminal."""
+    return Answer(202, {"locked": False, "say": sayable(say)}) if say else HELD
+
+
+def sayable(text: str) -> str:
+    """Return *text* in characters that the prolog can read."""
+    return _UNSAFE.sub("_", text)[:_REASON_MAX]
 
 
 def retry(why: str) -> Answer:

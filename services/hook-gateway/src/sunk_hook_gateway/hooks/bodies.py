@@ -28,6 +28,9 @@ class Prehook(msgspec.Struct, frozen=True, kw_only=True):
     one may have died without a word. By default until the deadline."""
     waited_s: Annotated[float, Meta(ge=0)] = 0.0
     """How long the caller has waited before this call."""
+    said: Annotated[str, Meta(max_length=512)] | None = None
+    """What the caller last told who waits for the job at a terminal, empty before the first time. None: it
+    tells nothing, because it is an older script or the job is a batch job."""
     components: Annotated[tuple[Component, ...], Meta(max_length=128)] = ()
     """The other components of a heterogeneous job: their nodes are to be locked before this one's answer."""
     started: Annotated[float, Meta(ge=0, le=1e11)] = 0.0

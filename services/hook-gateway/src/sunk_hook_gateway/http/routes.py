@@ -196,7 +196,7 @@ ENDPOINTS: Final = (
         summary="A prolog asks for its node's lock, and blocks until it has it",
         answers={
             200: "locked, or the job no longer runs: end the prolog well",
-            202: "not yet, and `hold_s` is over: the same call again",
+            202: "not yet: the same call again; `say` is for who waits for the job, and comes back as `said`",
             409: "in the way at the deadline: `in_the_way`, and what to do: `reason`, `drain`, `hold`",
             503: _AGAIN,
         },

@@ -251,7 +251,16 @@ class Locks:
         lock = decision.lock
         is_of_nodeset = views.kube_pods.get(turn.node) is not None
         failed = still_failed(before, views.slurm_nodes.get(turn.node), at, is_member=is_of_nodeset)
-        after = state(turn.node, turn.kube_node, lock, decision.in_the_way, at, failed=failed)
+        after = state(
+            turn.node,
+            turn.kube_node,
+            lock,
+            decision.in_the_way,
+            at,
+            leaving=decision.leaving,
+            leaving_until=decision.leaving_until,
+            failed=failed,
+        )
         is_wanted = decision.step is not Step.REST or is_of_nodeset or failed is not None
         told = facts(before, after, revision=revision, waited_s=waited_s, cluster=view.cluster)
         if is_wanted:

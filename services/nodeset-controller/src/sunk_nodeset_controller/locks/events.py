@@ -29,9 +29,14 @@ def state(
     in_the_way: tuple[str, ...],
     now: datetime,
     *,
+    leaving: int = 0,
+    leaving_until: datetime | None = None,
     failed: FailedLock | None = None,
 ) -> LockState:
-    """Return what others may see of *lock*, of the Pods *in the way* of it, and of the last that *failed*."""
+    """Return what others may see of *lock*, of the Pods *in the way* of it, and of the last that *failed*.
+
+    *leaving* says how many Pods a waiting job waits for, and *leaving_until* when the last of them ends.
+    """
     return LockState(
         changed=now,
         node=node,
@@ -42,6 +47,8 @@ def state(
             for holder in lock.holders
         ),
         in_the_way=in_the_way[:NAMED],
+        leaving=leaving,
+        leaving_until=leaving_until,
         failed=failed,
     )
 

@@ -78,11 +78,14 @@ def decide(seen: Seen, rules: Rules) -> Decision:
         step = Step.SETTLE
     lock = _lock(step, seen, holders, rules)
     unsure = any(isinstance(verdict, Unsure) for verdict in verdicts.values())
+    leaving = _leaving(seen, lock)
     return Decision(
         step=step,
         lock=lock,
         answers=_answers(step, seen, verdicts, lock),
         in_the_way=_in_the_way(need, seen, lock),
+        leaving=leaving,
+        leaving_until=seen.way.until if seen.way is not None and leaving else None,
         is_drained=need == "drained",
         again_s=UNSURE_AGAIN_S if unsure else _again_s(step, seen, lock, rules, idle_since),
         idle_since=idle_since,
@@ -173,6 +176,12 @@ def _in_the_way(need: Need, seen: Seen, lock: NodeLock) -> tuple[str, ...]:
     waits = {holder.level for holder in lock.holders if holder.granted is None}
     own = seen.way.of("strict" if "strict" in waits else "normal") if waits or need == "held" else ()
     return (*own, *(pod for pod in seen.way.strict if pod in seen.drained_for and pod not in own))
+
+
+def _leaving(seen: Seen, lock: NodeLock) -> int:
+    """Return how many Pods block a waiting job."""
+    waits = {holder.level for holder in lock.holders if holder.granted is None}
+    return len((seen.way or Blockers()).of("strict" if "strict" in waits else "normal")) if waits else 0
 
 
 def _again_s(

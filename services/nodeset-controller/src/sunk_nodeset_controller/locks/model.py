@@ -131,6 +131,8 @@ class Blockers(msgspec.Struct, frozen=True, kw_only=True):
 
     normal: tuple[str, ...] = ()
     strict: tuple[str, ...] = ()
+    until: datetime | None = None
+    """When the kubelet ends the last of `normal`; None if one was not asked to go."""
     blocking: tuple[BlockingPod, ...] = ()
     """The first few with what keeps them."""
     is_unheard: bool = False
@@ -238,6 +240,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     in_the_way: tuple[str, ...] = ()
     """The Pods that are published on the bus: those that block a waiting job, that came later, or that
     keep a drain."""
+    leaving: int = 0
+    """How many Pods a waiting job waits for."""
+    leaving_until: datetime | None = None
+    """When the kubelet ends the last of them, if all were asked to go."""
     is_drained: bool = False
     """No job needs the lock, but the node is drained because of Pods that are watched and may stay."""
     again_s: float | None = None

@@ -117,8 +117,13 @@ class EvictionPolicy(msgspec.Struct, frozen=True):
 def blockers(others: Iterable[Pod]) -> Blockers:
     """Return *others*, the Pods in the way, as the lock takes them."""
     found = sorted(others, key=lambda pod: pod.key)
+    running = [pod for pod in found if may_run(pod)]
+    ends = [pod.metadata.deletion_timestamp for pod in running]
+    known = [end for end in ends if end is not None]
     return Blockers(
-        normal=tuple(pod.key for pod in found if may_run(pod)), strict=tuple(pod.key for pod in found)
+        normal=tuple(pod.key for pod in running),
+        strict=tuple(pod.key for pod in found),
+        until=max(known) if known and len(known) == len(ends) else None,
     )
 
 

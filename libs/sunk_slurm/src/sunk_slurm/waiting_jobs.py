@@ -1,0 +1,124 @@
+"""What a job that waits for the locks of its nodes is told: how many Pods have to leave, and by when. Pure.
+
+What must stay true: the text names no Pod and no namespace, for a user of Slurm may not be allowed to know
+those of other tenants; only Slurm's own names of the job's nodes are in it.
+"""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from sunk_events.locks import LockState
+
+MARK: Final = "sunk: waits: "
+"""How the AdminComment begins that the syncer gives to a job that waits."""
+LATE_S: Final = 5.0
+"""A Pod that is still there so long after its end was due is late."""
+
+
+def is_waiting(lock: LockState | None, job: int) -> bool:
+    """Whether *job* waits for *lock* because of Pods; a placeholder, which asks strictly, never does."""
+    if lock is None or lock.lock != "pending" or not count(lock):
+        return False
+    return any(one.job == job and one.granted is None and one.level == "normal" for one in lock.holders)
+
+
+def count(lock: LockState) -> int:
+    """Return how many Pods are in the way; of an earlier nodeset-controller those that it names."""
+    return lock.leaving or len(lock.in_the_way)
+
+
+class WaitingJobs:
+    """The nodes that each job waits for, from the state of every lock."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[int, set[str]] = {}
+        self._jobs: dict[str, frozenset[int]] = {}
+
+    def take(self, node: str, lock: LockState | None) -> frozenset[int]:
+        """Take over the *lock* of *node*, None: it has none; return the jobs that this may concern."""
+        before = self._jobs.pop(node, frozenset[int]())
+        holders = lock.holders if lock is not None else ()
+        after = frozenset(one.job for one in holders if is_waiting(lock, one.job))
+        for job in before - after:
+            self._nodes[job].discard(node)
+            if not self._nodes[job]:
+                del self._nodes[job]
+        for job in after:
+            self._nodes.setdefault(job, set()).add(node)
+        if after:
+            self._jobs[node] = after
+        return before | after
+
+    def nodes(self, job: int) -> Collection[str]:
+        """Return the nodes that *job* waits for."""
+        return self._nodes.get(job, ())
+
+    def jobs(self) -> Iterable[int]:
+        """Return the jobs that wait."""
+        return tuple(self._nodes)
+
+
+def text(locks: Iterable[LockState], now: datetime) -> str:
+    """Return what a job that waits for *locks* is told; nothing if it waits for none.
+
+    Args:
+        locks: Those of its nodes that are in its way.
+        now: What the end of Pods is compared with.
+    """
+    waited_for = sorted(locks, key=lambda lock: lock.node)
+    pods = sum(map(count, waited_for))
+    if not pods:
+        return ""
+    first = waited_for[0].node
+    more = len(waited_for) - 1
+    where = f"node {first}" if not more else f"{len(waited_for)} nodes of this job (the first is {first})"
+    who = "1 Pod has" if pods == 1 else f"{pods} Pods have"
+    return f"{who} to leave {where}{_end(waited_for, now)}"
+
+
+def next_change_s(locks: Iterable[LockState], now: datetime) -> float | None:
+    """Return in how many seconds the text changes though no lock does; None: not."""
+    end = _until(locks)
+    if end is None:
+        return None
+    left_s = (end - now).total_seconds() + LATE_S
+    return left_s if left_s > 0 else None
+
+
+def _until(locks: Iterable[LockState]) -> datetime | None:
+    ends = [lock.leaving_until for lock in locks]
+    known = [end for end in ends if end is not None]
+    return max(known) if known and len(known) == len(ends) else None
+
+
+def _end(locks: Collection[LockState], now: datetime) -> str:
+    end = _until(locks)
+    if end is None:
+        return ""
+    if now >= end + timedelta(seconds=LATE_S):
+        return f"; the last was due at {end:%H:%M:%S} UTC"
+    return f", the last by {end:%H:%M:%S} UTC"
+
+
+class Rounds:
+    """Lets so many through in each round, so that a burst is spread."""
+
+    def __init__(self, at_once: int, round_s: float) -> None:
+        self._at_once = at_once
+        self._round_s = round_s
+        self._began = float("-inf")
+        self._let_through = 0
+
+    def wait_s(self, now_s: float) -> float:
+        """Return 0 and count one that goes through now, or how long it is to the next round.
+
+        Args:
+            now_s: A clock that never goes back.
+        """
+        if now_s >= self._began + self._round_s:
+            self._began, self._let_through = now_s, 0
+        if self._let_through >= self._at_once:
+            return self._began + self._round_s - now_s
+        self._let_through += 1
+        return 0.0
