@@ -304,6 +304,25 @@ async def test_a_caller_that_loses_patience_with_one_that_hangs_is_counted_too()
                     break
 
 
+async def test_callers_that_lose_patience_before_a_version_is_chosen_reach_the_next_server() -> None:
+    servers = Servers(a="hangs", b="well")
+    async with client(servers, timeout_s=60) as slurm, anyio.create_task_group() as tasks:
+        answered = anyio.Event()
+
+        async def ask() -> None:
+            while not answered.is_set():
+                with anyio.move_on_after(1.1):
+                    if await slurm.node("n1") is not None:
+                        answered.set()
+
+        for _ in range(FAILURES):
+            tasks.start_soon(ask)
+        with anyio.fail_after(WITHIN_S):
+            await answered.wait()
+
+    assert servers.count("a/openapi") == 1
+
+
 async def test_an_error_of_whoever_uses_it_stays_as_it_is() -> None:
     with pytest.raises(KeyError):
         async with client(Servers(a="well")):

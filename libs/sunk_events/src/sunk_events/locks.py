@@ -71,8 +71,9 @@ class LockState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v
     lock: LockValue
     holders: tuple[LockHolder, ...] = ()
     in_the_way: tuple[str, ...] = ()
-    leaving: Count = 0
-    """How many Pods a waiting job waits for, of which `in_the_way` names the first; 0 where none does."""
+    leaving: Count | None = None
+    """How many Pods a waiting job waits for, of which `in_the_way` names the first; 0 where none does. None:
+    an earlier nodeset-controller does not say."""
     leaving_until: Moment | None = None
     """When the kubelet ends the last of them; None where one was not asked to go yet, or none is there."""
     failed: FailedLock | None = None

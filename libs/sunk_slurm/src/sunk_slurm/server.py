@@ -25,7 +25,7 @@ from sunk_slurm.answers import Reply, best_version, understood
 from sunk_slurm.call import Call
 from sunk_slurm.circuit import Circuit
 from sunk_slurm.connections import Connections, Transport
-from sunk_slurm.errors import NotSentError, NotServedError, SlurmUnavailableError
+from sunk_slurm.errors import NotSentError, NotServedError, SlurmRejectedError, SlurmUnavailableError
 from sunk_slurm.metrics import ANSWER_BYTES, CALL_SECONDS, CIRCUIT_OPEN, WAITING
 from sunk_slurm.tokens import Tokens
 from sunk_slurm.trust import Trust
@@ -59,7 +59,10 @@ class Server:
         self.opened = anyio.Event()
         """Set when the circuit opens, for the probe."""
         self.version = ""
-        """The API version in use; empty before the first call, and where it is no longer served."""
+        """The API version in use; empty before the first call, and where it is no longer served.
+
+        A newer one is chosen after an outage.
+        """
         self._why = ""
         """What it failed with last."""
         self._waiting = 0
@@ -154,9 +157,9 @@ class Server:
                 log.info("slurm api chosen", extra={"version": self.version, "server": self.name})
             except SlurmUnavailableError as error:
                 self.note_failure(str(error))
-                choice.error = NotSentError(str(error), is_sent=False, retry_after_s=error.retry_after_s)
-            except SunkError as error:
-                choice.error = error
+                choice.failed, choice.retry_after_s = str(error), error.retry_after_s
+            except SlurmRejectedError as error:
+                choice.rejected = str(error)
             self._choice = None
             choice.ended.set()
 
@@ -165,13 +168,15 @@ class Server:
         if call.version:
             return await self._ask_only(call, progress)
         for is_last in (False, True):
+            progress.waits_since = time.monotonic()
             version = self.version or await self._chosen()
             progress.sent_at = time.monotonic()
             tree = "slurmdb" if call.is_accounting else "slurm"
             reply = await self._send(call, f"/{tree}/{version}/{call.path}")
             if reply.status != _NOT_FOUND or reply.is_object:
                 return reply
-            self.version = ""
+            if self.version == version:  # Another call may have had a new one chosen meanwhile.
+                self.version = ""
             if call.is_accounting:
                 raise NotServedError(f"{call.doing}: {reply.shown}")
             if is_last:
@@ -204,8 +209,10 @@ class Server:
         """
         choice = self._want_version()
         await choice.ended.wait()
-        if choice.error is not None:
-            raise choice.error
+        if choice.failed:
+            raise NotSentError(choice.failed, is_sent=False, retry_after_s=choice.retry_after_s)
+        if choice.rejected:
+            raise SlurmRejectedError(choice.rejected)
         return choice.version
 
     def _want_version(self) -> "_Choice":
@@ -250,7 +257,8 @@ class Server:
                 f"{call.doing}: no answer within {call.timeout_s:g} s", is_sent=is_sent
             ) from error
         except anyio.get_cancelled_exc_class():
-            if progress.sent_at is not None and time.monotonic() - progress.sent_at > _HANGING_S:
+            waits_since = progress.sent_at or progress.waits_since
+            if waits_since is not None and time.monotonic() - waits_since > _HANGING_S:
                 self.note_failure("no answer before the caller's deadline")
             raise
 
@@ -260,8 +268,11 @@ class _Choice(msgspec.Struct):
 
     ended: anyio.Event = msgspec.field(default_factory=anyio.Event)
     version: str = ""
-    error: SunkError | None = None
-    """Why there is no version."""
+    rejected: str = ""
+    """Why there is none that both sides speak."""
+    failed: str = ""
+    """Why slurmrestd did not say."""
+    retry_after_s: float = 1.0
 
 
 class _Progress(msgspec.Struct):
@@ -269,6 +280,8 @@ class _Progress(msgspec.Struct):
 
     is_its_turn: bool = False
     """It has a connection; until then it tells nothing about the server."""
+    waits_since: float | None = None
+    """It waits for the choice of a version, if need be."""
     sent_at: float | None = None
 
 

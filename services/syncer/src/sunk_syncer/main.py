@@ -40,7 +40,6 @@ from sunk_syncer.controllers.extra import ExtraController
 from sunk_syncer.controllers.reconfigure import ReconfigureController
 from sunk_syncer.controllers.releases import ReleaseController
 from sunk_syncer.controllers.requeues import LostPrologController, RequeueController
-from sunk_syncer.controllers.waiting import WaitingController
 from sunk_syncer.policy.requeues import is_in_prolog
 from sunk_syncer.pollers.activity import ActivityPoller
 from sunk_syncer.pollers.jobs import JobPoller
@@ -122,7 +121,6 @@ class Syncer:
             clean_up,
             LostPrologController(requeues, self.node_views, config),
             ReleaseController(slurm, jobs, self.node_views, leadership=leadership, config=config),
-            WaitingController(slurm, jobs, self.node_views, leadership=leadership, config=config),
             reconfigure,
         )
         answers = Handlers(nodes, jobs, FreshStates(slurm, config.call_timeout_s), self.jobs)

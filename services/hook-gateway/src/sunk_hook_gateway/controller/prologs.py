@@ -30,7 +30,7 @@ LOOK_S: Final = 5.0
 """A prolog that waits for other components looks at them anew this often: Slurm may end one by itself."""
 LAST_S: Final = 1.5
 """So much is left of a call for its last question: its answer decides whether the node is drained."""
-SAY_S: Final = 5.0
+SAY_S: Final = 8.0
 """A prolog whose call or deadline ends sooner says nothing: it would ask Slurm in its last seconds."""
 
 

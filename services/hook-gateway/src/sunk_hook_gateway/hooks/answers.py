@@ -30,7 +30,7 @@ VERIFY_TAG: Final = "(sunk:verify-undrain)"
 _SHOWN_PODS: Final = 4
 _SHOWN_WHY: Final = 90
 _REASON_MAX: Final = 512
-_UNSAFE: Final = re.compile(r"[^A-Za-z0-9 ._/:;,()+=@-]")
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9 ._/:,()+=@-]")
 """The prolog has no JSON parser: quotes and escapes must not occur in a reason."""
 
 _REFUSED: Final[Mapping[str, int]] = {

@@ -179,9 +179,9 @@ def _in_the_way(need: Need, seen: Seen, lock: NodeLock) -> tuple[str, ...]:
 
 
 def _leaving(seen: Seen, lock: NodeLock) -> int:
-    """Return how many Pods block a waiting job."""
-    waits = {holder.level for holder in lock.holders if holder.granted is None}
-    return len((seen.way or Blockers()).of("strict" if "strict" in waits else "normal")) if waits else 0
+    """Return how many Pods block a waiting job; a placeholder, which asks strictly, is told nothing."""
+    does_wait = any(holder.granted is None and holder.level == "normal" for holder in lock.holders)
+    return len(seen.way.normal) if seen.way is not None and does_wait else 0
 
 
 def _again_s(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunk_events.locks import LockHolder, LockState
-from sunk_slurm.waiting_jobs import LATE_S, Rounds, WaitingJobs, is_waiting, next_change_s, text
+from sunk_hook_gateway.hooks.waiting_jobs import LATE_S, Rounds, WaitingJobs, is_waiting, text
 
 NOW = datetime(2026, 1, 1, 14, 4, 40, tzinfo=UTC)
 END = NOW + timedelta(seconds=30)
@@ -17,7 +17,7 @@ JOB = 7
 
 def lock(
     node: str = "gpu-1",
-    leaving: int = 3,
+    leaving: int | None = 3,
     until: datetime | None = END,
     **more: Any,  # noqa: ANN401 - any field
 ) -> LockState:
@@ -49,11 +49,17 @@ def lock(
         ),
         pytest.param(
             [lock(until=NOW - timedelta(seconds=LATE_S))],
-            "3 Pods have to leave node gpu-1; the last was due at 14:04:35 UTC",
+            "3 Pods have to leave node gpu-1, the last was due at 14:04:35 UTC",
             id="late",
         ),
+        pytest.param([lock(leaving=0, in_the_way=("a/b",))], "", id="a Pod that keeps a drain"),
         pytest.param(
-            [lock(leaving=0, until=None, in_the_way=("a/b", "a/c"))],
+            [lock(until=NOW + timedelta(days=2))],
+            "3 Pods have to leave node gpu-1, the last by 2026-01-03 14:04:40 UTC",
+            id="in two days",
+        ),
+        pytest.param(
+            [lock(leaving=None, until=None, in_the_way=("a/b", "a/c"))],
             "2 Pods have to leave node gpu-1",
             id="an earlier nodeset-controller",
         ),
@@ -80,17 +86,6 @@ def test_a_job_waits_for_pods_only(changes: dict[str, Any], *, waits: bool) -> N
     assert not is_waiting(None, JOB)
 
 
-def test_the_text_changes_by_itself_when_the_end_has_passed() -> None:
-    left_s = next_change_s([lock()], NOW)
-
-    assert left_s is not None
-    assert left_s == END.timestamp() - NOW.timestamp() + LATE_S
-    after = NOW + timedelta(seconds=left_s)
-    assert text([lock()], after) != text([lock()], NOW)
-    assert next_change_s([lock()], after) is None
-    assert next_change_s([lock(until=None)], NOW) is None
-
-
 @given(
     st.lists(
         st.tuples(st.sampled_from(["n1", "n2", "n3"]), st.none() | st.frozensets(st.integers(1, 4))),
@@ -110,7 +105,6 @@ def test_the_index_has_for_each_job_the_nodes_of_the_last_states(
 
     for job in range(1, 5):
         assert set(index.nodes(job)) == {node for node, jobs in last.items() if job in jobs}
-    assert set(index.jobs()) == {job for jobs in last.values() for job in jobs}
 
 
 def test_rounds_let_so_many_through_and_the_others_know_how_long_to_wait() -> None:

@@ -10,10 +10,10 @@ from typing import Final
 
 from sunk_events.locks import LockState
 
-MARK: Final = "sunk: waits: "
-"""How the AdminComment begins that the syncer gives to a job that waits."""
 LATE_S: Final = 5.0
 """A Pod that is still there so long after its end was due is late."""
+_SAME_DAY: Final = timedelta(hours=12)
+"""A moment that is further away has its date: a tenant chooses how long his Pod may take to end."""
 
 
 def is_waiting(lock: LockState | None, job: int) -> bool:
@@ -25,7 +25,7 @@ def is_waiting(lock: LockState | None, job: int) -> bool:
 
 def count(lock: LockState) -> int:
     """Return how many Pods are in the way; of an earlier nodeset-controller those that it names."""
-    return lock.leaving or len(lock.in_the_way)
+    return len(lock.in_the_way) if lock.leaving is None else lock.leaving
 
 
 class WaitingJobs:
@@ -54,10 +54,6 @@ class WaitingJobs:
         """Return the nodes that *job* waits for."""
         return self._nodes.get(job, ())
 
-    def jobs(self) -> Iterable[int]:
-        """Return the jobs that wait."""
-        return tuple(self._nodes)
-
 
 def text(locks: Iterable[LockState], now: datetime) -> str:
     """Return what a job that waits for *locks* is told; nothing if it waits for none.
@@ -77,15 +73,6 @@ def text(locks: Iterable[LockState], now: datetime) -> str:
     return f"{who} to leave {where}{_end(waited_for, now)}"
 
 
-def next_change_s(locks: Iterable[LockState], now: datetime) -> float | None:
-    """Return in how many seconds the text changes though no lock does; None: not."""
-    end = _until(locks)
-    if end is None:
-        return None
-    left_s = (end - now).total_seconds() + LATE_S
-    return left_s if left_s > 0 else None
-
-
 def _until(locks: Iterable[LockState]) -> datetime | None:
     ends = [lock.leaving_until for lock in locks]
     known = [end for end in ends if end is not None]
@@ -96,9 +83,10 @@ def _end(locks: Collection[LockState], now: datetime) -> str:
     end = _until(locks)
     if end is None:
         return ""
+    shown = f"{end:%H:%M:%S} UTC" if abs(end - now) < _SAME_DAY else f"{end:%Y-%m-%d %H:%M:%S} UTC"
     if now >= end + timedelta(seconds=LATE_S):
-        return f"; the last was due at {end:%H:%M:%S} UTC"
-    return f", the last by {end:%H:%M:%S} UTC"
+        return f", the last was due at {shown}"
+    return f", the last by {shown}"
 
 
 class Rounds:
