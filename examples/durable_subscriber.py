@@ -1,28 +1,33 @@
-"""Tells every fact of a Slurm cluster, those of while it was away too, each at least once. Needs nats-py.
+"""Counts how often each node was drained, each drain exactly once whatever happens. Needs sunk-events.
 
-python durable_subscriber.py nats://sunk-nats-teams.sunk:4222 subscriber-billing PASSWORD_FILE prod
+python durable_subscriber.py nats://sunk-nats-teams.sunk:4222 prod subscriber-billing PASSWORD_FILE drains.db
+
+A fact comes at least once. What is done with it and its id are stored in one transaction, so one that comes
+again, after a restart too, changes nothing.
 """
 
 import asyncio
-import json
+import sqlite3
 import sys
-from pathlib import Path
 
-import nats
+from sunk_events.base import Event
+from sunk_events.nodes import NodeDrained
+from sunk_events.subscriber import Subscriber
 
-
-async def main(url: str, user: str, password: str, cluster: str) -> None:
-    """Print when, what, and to what it happened. A fact that comes again has the same id."""
-    bus = await nats.connect(url, user=user, password=password, inbox_prefix=f"_INBOX.{user}".encode())
-    facts = await bus.jetstream().pull_subscribe(f"sunk.ev.{cluster}.>", user, f"SUNK_EV_{cluster}")
-    while True:
-        try:
-            (message,) = await facts.fetch(timeout=30)
-        except TimeoutError:
-            continue  # Nothing happened.
-        fact = json.loads(message.data)
-        print(fact["time"], fact["id"], fact["type"], fact["subject"], flush=True)
-        await message.ack()  # Only now: until then it comes again.
+url, cluster, user, password_file, file = sys.argv[1:]
+drains = sqlite3.connect(file)
+drains.execute("CREATE TABLE IF NOT EXISTS done (id TEXT PRIMARY KEY) WITHOUT ROWID")
+drains.execute("CREATE TABLE IF NOT EXISTS drains (node TEXT PRIMARY KEY, count INTEGER) WITHOUT ROWID")
 
 
-asyncio.run(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]).read_text().strip(), sys.argv[4]))
+async def count(fact: Event) -> None:
+    """Count the drain unless it was counted."""
+    with drains:  # Both or neither: an error leaves the fact as one that was not done, and it comes again.
+        if drains.execute("INSERT OR IGNORE INTO done VALUES (?)", (fact.id,)).rowcount:
+            one_more = "INSERT INTO drains VALUES (?, 1) ON CONFLICT DO UPDATE SET count = count + 1"
+            drains.execute(one_more, (fact.subject,))
+            print(fact.time, fact.subject, flush=True)
+
+
+subscriber = Subscriber(url, cluster, user=user, password_file=password_file, kinds=[NodeDrained])
+asyncio.run(subscriber.run(count))

@@ -1,23 +1,20 @@
-"""Tells every fact of every Slurm cluster as it happens. Needs nats-py.
+"""Tells every fact of one Slurm cluster, those of while it was away too. Needs sunk-events.
 
-python subscriber.py nats://sunk-nats-teams.sunk:4222 subscriber-billing PASSWORD_FILE
+python subscriber.py nats://sunk-nats-teams.sunk:4222 prod subscriber-billing PASSWORD_FILE
 """
 
 import asyncio
-import json
 import sys
-from pathlib import Path
 
-import nats
+from sunk_events.base import Event
+from sunk_events.subscriber import Subscriber
+
+url, cluster, user, password_file = sys.argv[1:]
 
 
-async def main(url: str, user: str, password: str) -> None:
+async def tell(fact: Event) -> None:
     """Print when, what, and to what it happened."""
-    bus = await nats.connect(url, user=user, password=password, inbox_prefix=f"_INBOX.{user}".encode())
-    facts = await bus.subscribe("sunk.ev.>")
-    async for message in facts.messages:
-        fact = json.loads(message.data)
-        print(fact["time"], fact["type"], fact["subject"], json.dumps(fact["data"]), flush=True)
+    print(fact.time, fact.id, fact.type, fact.subject, flush=True)
 
 
-asyncio.run(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]).read_text().strip()))
+asyncio.run(Subscriber(url, cluster, user=user, password_file=password_file).run(tell))

@@ -50,6 +50,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     cause: str | UnsetType = UNSET
     """What led to this, where it is known: a fact, change of state, question, or object of Kubernetes."""
 
+    @property
+    def type(self) -> str:
+        """What kind of fact it is, as it is spelled on the wire: ``sunk.syncer.v1.node_drained``."""
+        return str(self.__struct_config__.tag)
+
 
 class Cause(msgspec.Struct, frozen=True):
     """What led to something."""

@@ -74,6 +74,19 @@ def encode(message: Event | State | Request | Reply) -> bytes:
     return data
 
 
+def type_of(data: bytes) -> str:
+    """Return the ``type`` that *data* names, of the contract or not; empty if it names none."""
+    try:
+        return _tag_decoder.decode(data).type
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
+def is_known(tag: str) -> bool:
+    """Whether a type is of the contract, as this version has it."""
+    return tag in _NOUNS
+
+
 def decode_event(data: bytes) -> Event:
     """Return the fact in *data*. Raises `UndecodableError`."""
     return cast("Event", _decode(_events, "fact", data))

@@ -21,11 +21,11 @@ from nats.js.api import ConsumerConfig
 from sunk_events import subjects
 from sunk_events.base import Event
 from sunk_events.codec import UndecodableError, decode_fact
+from sunk_events.lanes import Lanes
 from sunk_runtime.clock import Clocks
 from sunk_runtime.dead import publish_dead_letter
 from sunk_runtime.errors import BusUnavailableError, SunkError, TransientError
 from sunk_runtime.jetstream import Bus, Message
-from sunk_runtime.lanes import Lanes
 from sunk_runtime.metrics import EVENT_LAG, EVENTS_HELD, EVENTS_REDELIVERED, EVENTS_SETTLED
 from sunk_runtime.pull import create_consumer, pulling
 from sunk_runtime.tracing import span

@@ -41,6 +41,10 @@ class Lanes(Generic[T]):
         key = self._ready.popleft()
         return key, self._lanes[key][0]
 
+    def put_back(self, key: str) -> None:
+        """Offer the item of *key* that was taken once more; what came after it goes on waiting."""
+        self._ready.append(key)
+
     def give_back(self, key: str) -> None:
         """Drop the item of *key* that was taken; the next one's turn comes after the other keys'."""
         lane = self._lanes[key]

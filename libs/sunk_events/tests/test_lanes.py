@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as some
 
-from sunk_runtime.lanes import Lanes
+from sunk_events.lanes import Lanes
 
 
 @given(some.lists(some.one_of(some.sampled_from(["a", "b", "c"]), some.integers(0, 3))))

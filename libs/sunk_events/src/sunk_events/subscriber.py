@@ -1,0 +1,337 @@
+"""Facts of one Slurm cluster for a program of another team, each at least once.
+
+    async def tell(fact: Event) -> None:
+        print(fact.time, fact.type, fact.subject)
+
+    subscriber = Subscriber(URL, "prod", user="subscriber-billing", password_file="password")
+    asyncio.run(subscriber.run(tell))
+
+What must stay true: a fact is acknowledged only after the handler has returned; of one entity one fact at a
+time is handled, in order, also if the handler fails; what the handler was given and what is remembered is
+bounded; no fact is passed over without a word.
+"""
+
+import asyncio
+import inspect
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from sunk_events import subjects
+from sunk_events.base import ClusterName, Event
+from sunk_events.catalog import EVENTS
+from sunk_events.codec import UndecodableError
+from sunk_events.dead import DeadLetter
+from sunk_events.subscription.errors import RefusedError, SubscriberError, UnreachableError
+from sunk_events.subscription.intake import Held, Intake
+from sunk_events.subscription.session import Address, Delivery, Session
+from sunk_events.unknown import UnknownEvent, read_fact
+
+__all__ = [
+    "RefusedError",
+    "Subscriber",
+    "SubscriberError",
+    "UnknownEvent",
+    "UnreachableError",
+    "Unreadable",
+]
+
+log = logging.getLogger(__name__)
+
+ACK_WAIT_S: Final = 30
+"""When the server delivers again what it heard nothing of: the program died."""
+KEEP_S: Final = ACK_WAIT_S / 3
+"""How often the server is told that what is here is still under way."""
+LONGEST_S: Final = 30.0
+"""Where the wait between two tries of a fact stops growing."""
+PAUSE_S: Final = 10.0
+"""Where the wait between two connections stops growing."""
+
+
+class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
+    """A message of the stream that is no fact."""
+
+    on: str
+    """The NATS subject that it came on."""
+    number: int
+    """Its number in the stream."""
+    reason: str
+    payload: bytes
+
+
+Handle = Callable[[Event], Awaitable[None]]
+HandleUnreadable = Callable[[Unreadable], Awaitable[None]]
+
+
+async def _pass_over(message: Unreadable) -> None:
+    extra = {"subject": message.on, "number": message.number}
+    text = "message %d on %s is passed over, as it cannot be read: %s"
+    log.error(text, message.number, message.on, message.reason, extra=extra)
+
+
+class Subscriber:
+    """Reads the facts of one Slurm cluster by a durable consumer."""
+
+    def __init__(
+        self,
+        url: str,
+        cluster: str,
+        *,
+        user: str,
+        password: str = "",
+        password_file: str | Path | None = None,
+        ca_file: str | Path | None = None,
+        kinds: Iterable[type[Event]] = (),
+        deliver: Literal["all", "new"] = "all",
+        concurrency: int = 1,
+        max_ack_pending: int = 100,
+        remembered: int = 10_000,
+        consumer: str = "",
+        connect_within_s: float = 30.0,
+        unreadable: HandleUnreadable = _pass_over,
+    ) -> None:
+        """Describe a subscriber; `run` connects.
+
+        Args:
+            url: Of NATS: ``nats://sunk-nats-teams.sunk:4222``; several are separated by commas.
+            cluster: The Slurm cluster.
+            user: Of NATS: ``subscriber-<team>``.
+            password: Of that user.
+            password_file: A file with it, read at each connect, instead of *password*.
+            ca_file: CA certificates, where NATS speaks TLS and its CA is no public one.
+            kinds: Types of facts; by default all facts come, those of unknown types too.
+            deliver: Which facts come to a consumer that does not exist yet: all in the stream, or new ones.
+            concurrency: Facts that are handled at once, each of another entity.
+            max_ack_pending: Facts that are here at most, handled and waiting, with up to 256 KiB each.
+            remembered: Ids of done facts that are remembered, so that the handler gets each fact once.
+            consumer: Name of the consumer; by default that of the user, which alone a team's user may have.
+            connect_within_s: When `run` gives up the very first connection.
+            unreadable: Handles messages that are no facts; by default each is logged and passed over.
+
+        Raises:
+            ValueError: a value cannot be; names the field.
+        """
+        self._address = Address(
+            url=url,
+            user=user,
+            password=password,
+            password_file=Path(password_file) if password_file else None,
+            ca_file=Path(ca_file) if ca_file else None,
+        )
+        self._cluster = _checked(cluster, "cluster", ClusterName)
+        self._consumer = consumer or user
+        self._deliver = deliver
+        self._filter = _filter(self._cluster, kinds)
+        self._concurrency = _checked(concurrency, "concurrency", _Some)
+        self._max_ack_pending = _checked(max_ack_pending, "max_ack_pending", _Many)
+        self._remembered = _checked(remembered, "remembered", _Some)
+        self._connect_within_s = connect_within_s
+        self._unreadable = unreadable
+        if concurrency > max_ack_pending:
+            raise ValueError(f"concurrency {concurrency} is more than max_ack_pending {max_ack_pending}")
+        if remembered < max_ack_pending:
+            raise ValueError(f"remembered {remembered} is less than max_ack_pending {max_ack_pending}")
+        if not user:
+            raise ValueError("user must not be empty")
+        for one in map(urlsplit, url.split(",")):
+            if one.scheme not in {"nats", "tls"} or not one.hostname:
+                raise ValueError(f"url {url!r}: NATS has addresses such as nats://sunk-nats-teams.sunk:4222")
+        if not _NAME.fullmatch(self._consumer):
+            raise ValueError(f"consumer {self._consumer!r}: NATS takes letters, digits, - and _, at most 200")
+
+    async def run(self, handle: Handle) -> None:
+        """Have *handle* handle each fact, until cancelled.
+
+        A fact is done when *handle* returns. If it raises, the fact is handled again, later each time, and
+        later facts of the same entity wait for it; others do not.
+
+        Raises:
+            UnreachableError: there was no connection within the first `connect_within_s`.
+            RefusedError: NATS refuses us, before facts came for the first time; says what to change.
+        """
+        for given in (handle, self._unreadable):
+            if not inspect.iscoroutinefunction(given):
+                raise TypeError(f"{given!r} is no async function")
+        work = _Work(self._max_ack_pending, self._remembered, handle, self._unreadable)
+        ended: SubscriberError | None = None
+        async with asyncio.TaskGroup() as tasks:
+            beside = [tasks.create_task(work.take_turns()) for _ in range(self._concurrency)]
+            beside.append(tasks.create_task(work.keep()))
+            try:
+                await self._read(work)
+            except SubscriberError as error:
+                ended = error
+            finally:
+                for task in beside:
+                    task.cancel()
+        if ended is not None:
+            raise ended
+
+    async def _read(self, work: "_Work") -> None:
+        """Read by one connection after the other."""
+        clock = asyncio.get_running_loop().time
+        pause_s, began, was_there = 0.5, clock(), False
+        while True:
+            connecting = clock()
+            work.session = session = Session(self._address, self._cluster, self._consumer)
+            try:
+                await session.open()
+                await self._begin(session, work)
+                was_there = True
+                while True:
+                    work.take_in(await session.deliveries(work.room))
+            except UnreachableError as error:
+                if not was_there and clock() - began > self._connect_within_s:
+                    raise UnreachableError(
+                        f"{error}. Check url; in Kubernetes also networkPolicy.subscribersFrom of helm/sunk"
+                    ) from error
+                log.warning("subscriber connects again: %s", error)
+            except RefusedError as error:
+                if not was_there:
+                    raise
+                log.error("subscriber is refused, and goes on trying: %s", error)  # noqa: TRY400 - no bug, no traceback
+            finally:
+                await session.close()
+            pause_s = 0.5 if clock() - connecting > PAUSE_S else min(pause_s * 2, PAUSE_S)
+            await asyncio.sleep(pause_s)
+
+    async def _begin(self, session: Session, work: "_Work") -> None:
+        settings: dict[str, object] = {
+            "ack_wait": ACK_WAIT_S * 1_000_000_000,
+            "max_deliver": -1,
+            "max_ack_pending": self._max_ack_pending,
+        }
+        if self._filter:
+            settings["filter_subjects"] = self._filter
+        new: dict[str, object] = {"deliver_policy": self._deliver}
+        if since := work.since:
+            new = {"deliver_policy": "by_start_time", "opt_start_time": since}
+        made, is_new = await session.consume(new, settings)
+        if is_new and since:
+            log.warning("consumer %s was removed, and begins again with %s", self._consumer, since)
+        if self._deliver == "new":
+            work.begun = work.begun or made
+
+
+class _Work:
+    """The facts that are here, and those who handle them."""
+
+    def __init__(self, most: int, remembered: int, handle: Handle, unreadable: HandleUnreadable) -> None:
+        self._intake = Intake[Delivery](most=most, remembered=remembered)
+        self._handle = handle
+        self._unreadable = unreadable
+        self._is_news = asyncio.Event()
+        self.session: Session | None = None
+        self.begun = ""
+        """When the consumer was made, if what was before that does not count."""
+
+    @property
+    def since(self) -> str:
+        """From when on a consumer that was removed must begin; empty: as if it were the first."""
+        stored = self._intake.since
+        return _in_nats(stored) if stored else self.begun
+
+    def room(self) -> int:
+        """Return how many more facts may come."""
+        return self._intake.room
+
+    def take_in(self, deliveries: Iterable[Delivery]) -> None:
+        """Take in what came."""
+        for delivery in deliveries:
+            self._intake.add(delivery)
+        self._is_news.set()
+
+    async def take_turns(self) -> None:
+        """Handle one fact after the other, for ever."""
+        while True:
+            held = self._intake.take()
+            if held is None:
+                self._is_news.clear()
+                await self._is_news.wait()
+                continue
+            held.tries += 1
+            if await self._is_done(held):
+                self._intake.done(held)
+                await held.delivery.acknowledge()
+                if self.session is not None:
+                    self.session.wake()
+            else:
+                later = min(2.0 ** (min(held.tries, 10) - 1), LONGEST_S)
+                asyncio.get_running_loop().call_later(later, self._put_back, held)
+            await asyncio.sleep(0)  # A handler that never waits leaves time for all else.
+
+    def _put_back(self, held: Held[Delivery]) -> None:
+        self._intake.put_back(held)
+        self._is_news.set()
+
+    async def keep(self) -> None:
+        """Keep the server from delivering again what waits or is handled here."""
+        while True:
+            await asyncio.sleep(KEEP_S)
+            for delivery in self._intake.deliveries:
+                await delivery.keep()
+
+    async def _is_done(self, held: Held[Delivery]) -> bool:
+        """Handle the fact, and return whether that is over."""
+        delivery = held.delivery
+        try:
+            await self._hand_over(delivery)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            log.warning("handler gave up the fact on %s: it comes again", delivery.subject)
+        except Exception:
+            log.exception("handler failed on %s, try %d: it comes again", delivery.subject, held.tries)
+        else:
+            return True
+        return False
+
+    async def _hand_over(self, delivery: Delivery) -> None:
+        try:
+            fact = read_fact(delivery.subject, delivery.data)
+        except UndecodableError as error:
+            await self._unreadable(
+                Unreadable(
+                    on=delivery.subject,
+                    number=delivery.place[0],
+                    reason=str(error),
+                    payload=delivery.data,
+                )
+            )
+            return
+        if not self._intake.is_repeated(fact.id):
+            await self._handle(fact)
+            self._intake.remember(fact.id)
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
+_Some = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+_Many = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+
+
+def _checked(value: Any, field: str, kind: Any) -> Any:  # noqa: ANN401 - as the type says
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{field} {value!r}: {error}") from error
+
+
+def _filter(cluster: str, kinds: Iterable[type[Event]]) -> list[str]:
+    wanted = tuple(dict.fromkeys(kinds))
+    if wrong := [kind.__name__ for kind in wanted if kind not in EVENTS or kind is DeadLetter]:
+        raise ValueError(
+            f"kinds: {', '.join(wrong)} is in no stream of facts; docs/events.md lists those that are"
+        )
+    return [subjects.facts(cluster, kind) for kind in wanted]
+
+
+def _in_nats(stored: datetime) -> str:
+    """Return a moment not after *stored*, which nats-py has rounded."""
+    return (stored - timedelta(milliseconds=1)).isoformat().replace("+00:00", "Z")
