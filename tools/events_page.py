@@ -47,7 +47,20 @@ In subjects and keys every byte outside `A-Z a-z 0-9 _ -` is written `=XX` (`ip-
 ## How to subscribe
 
 With `nats.subscribers` in the values of helm/sunk, other teams have a NATS server of their own, which mirrors
-facts and states: `nats://sunk-nats-teams.sunk:4222`. There:
+facts and states: `nats://sunk-nats-teams.sunk:4222`.
+
+In Python, [`sunk_events`](../libs/sunk_events/README.md) has every fact as a class, and a `Subscriber`: durable,
+each fact at least once, in order for each entity, over restarts of either side.
+
+```python
+async def tell(fact: Event) -> None:
+    print(fact.time, fact.type, fact.subject)
+
+
+asyncio.run(Subscriber(url, "lab", user="subscriber-billing", password_file="password").run(tell))
+```
+
+With the `nats` command (`--inbox-prefix _INBOX.subscriber-billing`, which that user needs):
 
 ```sh
 nats sub '{subjects.EVERYTHING}'                           # everything, as it happens
@@ -67,7 +80,7 @@ each bucket. That of a bucket first delivers the state of every entity and then 
 remove the consumer and create it again. `nats kv watch` creates consumers of any name, so it is for the user
 `admin` of the services' server, and so are dead letters. All teams together have the connections and
 consumers that `nats.teams.limits` says.
-[examples](../examples) has a subscriber of each kind. [security.md](security.md) says who may do what.
+[examples](../examples) has subscribers in Python, Go and shell. [security.md](security.md) says who may do what.
 
 ## A fact
 

@@ -54,7 +54,8 @@ async def publish(admin: Bus, *facts: Event) -> None:
 
 
 def billing(server: NatsServer, **others: Any) -> Subscriber:  # noqa: ANN401 - whatever a subscriber takes
-    return Subscriber(server.url, CLUSTER, **{"user": OTHER, "password": PASSWORDS[OTHER]} | others)
+    given: dict[str, Any] = {"user": OTHER, "password": PASSWORDS[OTHER]} | others
+    return Subscriber(server.url, CLUSTER, **given)
 
 
 @asynccontextmanager
@@ -346,10 +347,15 @@ async def is_waiting(servers: Servers, count: int) -> bool:
 async def test_who_cannot_subscribe_is_told_what_to_change(
     servers: Servers, wrong: dict[str, str], error: type[SubscriberError], told: str
 ) -> None:
-    given = {"url": servers.theirs.url, "cluster": CLUSTER, "user": OTHER, "password": PASSWORDS[OTHER]}
+    given: dict[str, Any] = {
+        "url": servers.theirs.url,
+        "cluster": CLUSTER,
+        "user": OTHER,
+        "password": PASSWORDS[OTHER],
+    }
     async with servers.mirrored():
         with pytest.raises(error, match=told):
-            await Subscriber(**given | wrong, connect_within_s=0.1).run(Heard().take)  # pyright: ignore[reportArgumentType] - values of tests
+            await Subscriber(**given | wrong, connect_within_s=0.1).run(Heard().take)
 
 
 async def test_where_no_stream_is_the_cluster_is_asked_about(tmp_path: Path) -> None:
