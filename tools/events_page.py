@@ -49,8 +49,8 @@ In subjects and keys every byte outside `A-Z a-z 0-9 _ -` is written `=XX` (`ip-
 With `nats.subscribers` in the values of helm/sunk, other teams have a NATS server of their own, which mirrors
 facts and states: `nats://sunk-nats-teams.sunk:4222`.
 
-In Python, [`sunk_events`](../libs/sunk_events/README.md) has every fact as a class, and a `Subscriber`: durable,
-each fact at least once, in order for each entity, over restarts of either side.
+In Python, [`sunk_events`](../libs/sunk_events/README.md) has every fact as a class, and a `Subscriber`:
+durable, each fact at least once, in order for each entity, over restarts of either side.
 
 ```python
 async def tell(fact: Event) -> None:
@@ -80,7 +80,8 @@ each bucket. That of a bucket first delivers the state of every entity and then 
 remove the consumer and create it again. `nats kv watch` creates consumers of any name, so it is for the user
 `admin` of the services' server, and so are dead letters. All teams together have the connections and
 consumers that `nats.teams.limits` says.
-[examples](../examples) has subscribers in Python, Go and shell. [security.md](security.md) says who may do what.
+[examples](../examples) has subscribers in Python, Go and shell.
+[security.md](security.md) says who may do what.
 
 ## A fact
 

@@ -98,7 +98,7 @@ def test_no_type_of_the_contract_is_missing_in_the_catalog(base: type) -> None:
     for module in pkgutil.iter_modules(sunk_events.__path__):
         importlib.import_module(f"sunk_events.{module.name}")
     ours = {kind for kind in descendants(base) if kind.__module__.startswith("sunk_events.")}
-    ours = {kind for kind in ours if kind.__module__ != unknown.__name__}  # Stands for types of later versions.
+    ours = {kind for kind in ours if kind.__module__ != unknown.__name__}  # For types of later versions.
 
     assert ours == {kind for kind in KINDS if issubclass(kind, base)}
 
