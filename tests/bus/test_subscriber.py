@@ -364,6 +364,15 @@ async def test_where_no_stream_is_the_cluster_is_asked_about(tmp_path: Path) -> 
         await billing(server, user="any").run(Heard().take)
 
 
+async def test_where_only_tls_will_do_no_password_is_sent_without_it(servers: Servers) -> None:
+    async with servers.mirrored():
+        subscriber = Subscriber(
+            servers.theirs.url.replace("nats://", "tls://"), CLUSTER, user=OTHER, password=PASSWORDS[OTHER]
+        )
+        with pytest.raises(RefusedError, match="NATS speaks no TLS"):
+            await subscriber.run(Heard().take)
+
+
 async def test_a_password_that_is_changed_counts_at_the_next_connection(
     servers: Servers, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

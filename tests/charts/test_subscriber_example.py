@@ -110,7 +110,7 @@ def in_go(url: str, folder: Path) -> list[str | Path]:
 
 def in_shell(_url: str, folder: Path) -> list[str | Path]:
     compiler = go.find(from_environment().cache, say=print)
-    settings = {"GOBIN": str(folder), "GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "0"}
+    settings = {"GOBIN": str(folder / "bin"), "GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "0"}
     run(compiler, "install", f"{NATS_CLI}@v{NATS_CLI_VERSION}", env=settings, timeout_s=1800)
     return [EXAMPLES / "subscriber.sh", "prod"]
 
@@ -134,7 +134,7 @@ async def test_a_subscriber_hears_what_happened_while_it_was_away(
     mirror = {"SUNK_MIRROR_URL": theirs.url, "SUNK_MIRROR_USER": "keeper", "SUNK_MIRROR_LOOK_S": "0.2"}
     mirror |= {"SUNK_MIRROR_CLUSTERS": "prod", "SUNK_MIRROR_PASSWORD_FILE": str(password)}
     as_team = {"NATS_URL": theirs.url, "NATS_USER": USER, "NATS_PASSWORD": PASSWORD}
-    as_team |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}  # noqa: TID251 - the shell's
+    as_team |= {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "HOME": str(tmp_path)}  # noqa: TID251 - the shell's
     command = start(theirs.url, tmp_path)
     programs.spawn("mirrors", [sys.executable, "-m", "sunk_runtime.mirroring"], env=mirror)
 

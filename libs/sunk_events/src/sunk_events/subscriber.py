@@ -15,8 +15,7 @@ import asyncio
 import inspect
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable
-from datetime import datetime, timedelta
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
@@ -26,12 +25,12 @@ import msgspec
 from sunk_events import subjects
 from sunk_events.base import ClusterName, Event
 from sunk_events.catalog import EVENTS
-from sunk_events.codec import UndecodableError
 from sunk_events.dead import DeadLetter
+from sunk_events.subscription.address import Address
 from sunk_events.subscription.errors import RefusedError, SubscriberError, UnreachableError
-from sunk_events.subscription.intake import Held, Intake
-from sunk_events.subscription.session import Address, Delivery, Session
-from sunk_events.unknown import UnknownEvent, read_fact
+from sunk_events.subscription.session import Session
+from sunk_events.subscription.work import ACK_WAIT_S, Handle, HandleUnreadable, Unreadable, Work
+from sunk_events.unknown import UnknownEvent
 
 __all__ = [
     "RefusedError",
@@ -44,29 +43,8 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-ACK_WAIT_S: Final = 30
-"""When the server delivers again what it heard nothing of: the program died."""
-KEEP_S: Final = ACK_WAIT_S / 3
-"""How often the server is told that what is here is still under way."""
-LONGEST_S: Final = 30.0
-"""Where the wait between two tries of a fact stops growing."""
 PAUSE_S: Final = 10.0
 """Where the wait between two connections stops growing."""
-
-
-class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
-    """A message of the stream that is no fact."""
-
-    on: str
-    """The NATS subject that it came on."""
-    number: int
-    """Its number in the stream."""
-    reason: str
-    payload: bytes
-
-
-Handle = Callable[[Event], Awaitable[None]]
-HandleUnreadable = Callable[[Unreadable], Awaitable[None]]
 
 
 async def _pass_over(message: Unreadable) -> None:
@@ -158,7 +136,7 @@ class Subscriber:
         for given in (handle, self._unreadable):
             if not inspect.iscoroutinefunction(given):
                 raise TypeError(f"{given!r} is no async function")
-        work = _Work(self._max_ack_pending, self._remembered, handle, self._unreadable)
+        work = Work(self._max_ack_pending, self._remembered, handle, self._unreadable)
         ended: SubscriberError | None = None
         async with asyncio.TaskGroup() as tasks:
             beside = [tasks.create_task(work.take_turns()) for _ in range(self._concurrency)]
@@ -173,7 +151,7 @@ class Subscriber:
         if ended is not None:
             raise ended
 
-    async def _read(self, work: "_Work") -> None:
+    async def _read(self, work: "Work") -> None:
         """Read by one connection after the other."""
         clock = asyncio.get_running_loop().time
         pause_s, began, was_there = 0.5, clock(), False
@@ -201,7 +179,7 @@ class Subscriber:
             pause_s = 0.5 if clock() - connecting > PAUSE_S else min(pause_s * 2, PAUSE_S)
             await asyncio.sleep(pause_s)
 
-    async def _begin(self, session: Session, work: "_Work") -> None:
+    async def _begin(self, session: Session, work: "Work") -> None:
         settings: dict[str, object] = {
             "ack_wait": ACK_WAIT_S * 1_000_000_000,
             "max_deliver": -1,
@@ -217,98 +195,6 @@ class Subscriber:
             log.warning("consumer %s was removed, and begins again with %s", self._consumer, since)
         if self._deliver == "new":
             work.begun = work.begun or made
-
-
-class _Work:
-    """The facts that are here, and those who handle them."""
-
-    def __init__(self, most: int, remembered: int, handle: Handle, unreadable: HandleUnreadable) -> None:
-        self._intake = Intake[Delivery](most=most, remembered=remembered)
-        self._handle = handle
-        self._unreadable = unreadable
-        self._is_news = asyncio.Event()
-        self.session: Session | None = None
-        self.begun = ""
-        """When the consumer was made, if what was before that does not count."""
-
-    @property
-    def since(self) -> str:
-        """From when on a consumer that was removed must begin; empty: as if it were the first."""
-        stored = self._intake.since
-        return _in_nats(stored) if stored else self.begun
-
-    def room(self) -> int:
-        """Return how many more facts may come."""
-        return self._intake.room
-
-    def take_in(self, deliveries: Iterable[Delivery]) -> None:
-        """Take in what came."""
-        for delivery in deliveries:
-            self._intake.add(delivery)
-        self._is_news.set()
-
-    async def take_turns(self) -> None:
-        """Handle one fact after the other, for ever."""
-        while True:
-            held = self._intake.take()
-            if held is None:
-                self._is_news.clear()
-                await self._is_news.wait()
-                continue
-            held.tries += 1
-            if await self._is_done(held):
-                self._intake.done(held)
-                await held.delivery.acknowledge()
-                if self.session is not None:
-                    self.session.wake()
-            else:
-                later = min(2.0 ** (min(held.tries, 10) - 1), LONGEST_S)
-                asyncio.get_running_loop().call_later(later, self._put_back, held)
-            await asyncio.sleep(0)  # A handler that never waits leaves time for all else.
-
-    def _put_back(self, held: Held[Delivery]) -> None:
-        self._intake.put_back(held)
-        self._is_news.set()
-
-    async def keep(self) -> None:
-        """Keep the server from delivering again what waits or is handled here."""
-        while True:
-            await asyncio.sleep(KEEP_S)
-            for delivery in self._intake.deliveries:
-                await delivery.keep()
-
-    async def _is_done(self, held: Held[Delivery]) -> bool:
-        """Handle the fact, and return whether that is over."""
-        delivery = held.delivery
-        try:
-            await self._hand_over(delivery)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            log.warning("handler gave up the fact on %s: it comes again", delivery.subject)
-        except Exception:
-            log.exception("handler failed on %s, try %d: it comes again", delivery.subject, held.tries)
-        else:
-            return True
-        return False
-
-    async def _hand_over(self, delivery: Delivery) -> None:
-        try:
-            fact = read_fact(delivery.subject, delivery.data)
-        except UndecodableError as error:
-            await self._unreadable(
-                Unreadable(
-                    on=delivery.subject,
-                    number=delivery.place[0],
-                    reason=str(error),
-                    payload=delivery.data,
-                )
-            )
-            return
-        if not self._intake.is_repeated(fact.id):
-            await self._handle(fact)
-            self._intake.remember(fact.id)
 
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
@@ -330,8 +216,3 @@ def _filter(cluster: str, kinds: Iterable[type[Event]]) -> list[str]:
             f"kinds: {', '.join(wrong)} is in no stream of facts; docs/events.md lists those that are"
         )
     return [subjects.facts(cluster, kind) for kind in wanted]
-
-
-def _in_nats(stored: datetime) -> str:
-    """Return a moment not after *stored*, which nats-py has rounded."""
-    return (stored - timedelta(milliseconds=1)).isoformat().replace("+00:00", "Z")

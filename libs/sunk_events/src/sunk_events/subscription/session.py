@@ -12,20 +12,18 @@ Source: nats-py 2.16, which tells a denial to `error_cb` only; NATS ADR-37 (pull
 """
 
 import asyncio
-import ssl
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError, NotJSMessageError
 
 from sunk_events import subjects
+from sunk_events.subscription.address import Address, SafeClient, why_not_open
 from sunk_events.subscription.errors import RefusedError, SubscriberError, UnreachableError
 
 ANSWER_S: Final = 5.0
@@ -40,38 +38,6 @@ _UNCHANGEABLE: Final = 10012
 """NATS calls it its own fault."""
 _BROKEN: Final = (NatsError, OSError, RuntimeError)
 """`RuntimeError` is uvloop's, where a socket was closed a moment ago."""
-
-
-class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where NATS is and who we are there."""
-
-    url: str
-    user: str
-    password: str = ""
-    password_file: Path | None = None
-    ca_file: Path | None = None
-
-    def secret(self) -> str:
-        """Return the password; of a file, as the file is now.
-
-        Raises:
-            RefusedError: there is no such file.
-        """
-        try:
-            return self.password_file.read_text().strip() if self.password_file else self.password
-        except (OSError, UnicodeDecodeError) as error:
-            raise RefusedError(f"cannot read password_file {self.password_file}: {error}") from error
-
-    def trust(self) -> ssl.SSLContext | None:
-        """Return whose certificates are accepted; None: those of public authorities, if NATS asks for TLS.
-
-        Raises:
-            RefusedError: there is no such file.
-        """
-        try:
-            return ssl.create_default_context(cafile=self.ca_file) if self.ca_file else None
-        except (OSError, ssl.SSLError) as error:
-            raise RefusedError(f"cannot read CA certificates in ca_file {self.ca_file}: {error}") from error
 
 
 class Delivery:
@@ -110,7 +76,7 @@ class Session:
         self._cluster = cluster
         self._stream = subjects.fact_stream(cluster)
         self._consumer = consumer
-        self._client = Client()
+        self._client = SafeClient()
         self._inbox = ""
         self._come: deque[Delivery] = deque()
         self._news = asyncio.Event()
@@ -151,22 +117,7 @@ class Session:
                 self._inbox = self._client.new_inbox()
                 await self._client.subscribe(self._inbox, cb=self._receive)
         except (*_BROKEN, TimeoutError) as error:
-            raise self._why_not_open(error) from error
-
-    def _why_not_open(self, error: Exception) -> SubscriberError:
-        told = self._said or error
-        if "authorization" in f"{error} {told}".lower():
-            return RefusedError(
-                f"NATS at {self._address.url} refuses user {self._address.user!r}: wrong user or password. "
-                "A team in nats.subscribers of helm/sunk has the user subscriber-<team>, its password in the "
-                "Secret sunk-nats-users under that name"
-            )
-        if isinstance(told, ssl.SSLCertVerificationError):
-            return RefusedError(
-                f"the certificate of NATS is refused: {told.verify_message}. Set ca_file to a file with its "
-                "CA, and use a host in url that the certificate names"
-            )
-        return UnreachableError(f"no NATS at {self._address.url}: {told or type(told).__name__}")
+            raise why_not_open(self._address, error, self._said or error) from error
 
     async def close(self) -> None:
         """End the connection, whatever state it is in, and even if we are cancelled meanwhile."""
