@@ -355,7 +355,7 @@ async def test_who_cannot_subscribe_is_told_what_to_change(
     }
     async with servers.mirrored():
         with pytest.raises(error, match=told):
-            await Subscriber(**given | wrong, connect_within_s=0.1).run(Heard().take)
+            await Subscriber(**(given | dict[str, Any](wrong)), connect_within_s=0.1).run(Heard().take)
 
 
 async def test_where_no_stream_is_the_cluster_is_asked_about(tmp_path: Path) -> None:
