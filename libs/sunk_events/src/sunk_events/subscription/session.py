@@ -23,6 +23,7 @@ from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError, NotJSMessageError
 
 from sunk_events import subjects
+from sunk_events.permissions import API
 from sunk_events.subscription.address import Address, SafeClient, why_not_open
 from sunk_events.subscription.errors import RefusedError, SubscriberError, UnreachableError
 
@@ -165,7 +166,7 @@ class Session:
         doing = f"ask JetStream for {what}"
         try:
             async with self._waiting(doing, ANSWER_S):
-                answer = await self._client.request(f"$JS.API.CONSUMER.{what}", data, timeout=2 * ANSWER_S)
+                answer = await self._client.request(f"{API}.CONSUMER.{what}", data, timeout=2 * ANSWER_S)
             return msgspec.json.decode(answer.data, type=Answer)
         except NoRespondersError as error:
             raise UnreachableError(f"{doing}: JetStream does not answer, or not yet") from error
@@ -219,7 +220,7 @@ class Session:
 
     async def _ask_for(self, count: int) -> None:
         ask = {"batch": count, "expires": int(EXPIRES_S * 1e9), "idle_heartbeat": int(HEARTBEAT_S * 1e9)}
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
+        subject = f"{API}.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
         self._asked = count
         try:
             await self._client.publish(subject, msgspec.json.encode(ask), reply=self._inbox)
