@@ -83,6 +83,19 @@ class Heard:
         return lambda: self.ids == list(ids)
 
 
+class Fails(Heard):
+    """A handler that fails for one node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_failing = True
+
+    async def take(self, fact: Event) -> None:
+        if fact.subject == "bad" and self.is_failing:
+            raise ValueError("of the team's own")
+        await super().take(fact)
+
+
 class Held(Heard):
     """A handler that lets a fact go when it is told."""
 
@@ -178,6 +191,27 @@ async def test_a_fact_whose_handler_fails_comes_again_before_what_came_after_it(
         assert [each for each in tried if each.startswith("n1")] == ["n1:1", "n1:1", "n1:2"]
         assert heard.ids == ["n2:1", "n1:1", "n1:2"]
         assert "of the team's own" in caplog.text
+
+
+async def test_of_what_was_done_after_a_fact_that_fails_little_comes_again(servers: Servers) -> None:
+    async with servers.mirrored() as (admin, _):
+        heard, later = Fails(), Fails()
+        first = [drained("bad", 1), *(drained(f"n{number}", 1) for number in range(9))]
+        await publish(admin, *first)
+        async with running(billing(servers.theirs, max_ack_pending=4), heard.take):
+            await until(lambda: is_heard(heard, 3))
+            servers.theirs.kill()
+            servers.theirs.start()
+            await until(lambda: is_pending(servers, 1))  # What was done has come again, and was not handled.
+            assert heard.ids == ["n0:1", "n1:1", "n2:1"]
+
+        async with running(billing(servers.theirs, max_ack_pending=4), later.take):
+            await until(lambda: is_heard(later, 3))
+            await until(lambda: is_pending(servers, 1))
+            assert later.ids == heard.ids
+            later.is_failing = False
+            await until(lambda: is_all_done(servers))
+        assert later.ids[3:] == ["bad:1", *(fact.id for fact in first[4:])]
 
 
 async def test_a_handler_that_gives_up_by_itself_is_one_that_fails(servers: Servers) -> None:

@@ -52,6 +52,86 @@ def test_what_failed_is_before_what_came_after_it_and_holds_up_no_others() -> No
     assert taken(intake).delivery == delivery(2)
 
 
+def test_what_was_done_takes_room_until_all_before_it_is_done_too() -> None:
+    intake = Intake[Delivery](most=3, remembered=3)
+    for one in (delivery(1), delivery(2, "n2")):
+        intake.add(one)
+    first, second = taken(intake), taken(intake)
+
+    intake.done(second)
+    assert intake.room == 1
+    intake.done(first)
+    assert intake.room == 3
+
+
+def test_what_was_done_is_only_to_be_acknowledged_when_it_comes_again() -> None:
+    intake = Intake[Delivery](most=3, remembered=3)
+    for one in (delivery(1), delivery(2, "n2")):
+        assert intake.add(one)
+    first, second = taken(intake), taken(intake)
+    intake.done(second)
+
+    intake.begin()
+    assert (intake.add(delivery(1)), intake.add(delivery(2, "n2")), intake.room) == (True, False, 1)
+    assert intake.take() is None
+    intake.done(first)
+    assert intake.room == 3
+
+
+class Server:
+    """A consumer that forgets, when a session begins, what was acknowledged after the oldest that was not."""
+
+    def __init__(self, facts: int) -> None:
+        self.acknowledged = [False] * facts
+        self.next = 0
+        self.newest = 0
+
+    @property
+    def floor(self) -> int:
+        return next((at for at, is_done in enumerate(self.acknowledged) if not is_done), self.newest)
+
+    def begin(self) -> None:
+        self.next = self.floor
+        self.acknowledged[self.next :] = [False] * len(self.acknowledged[self.next :])
+
+    def deliver(self, most: int) -> range:
+        begin, self.next = self.next, min(self.next + most, len(self.acknowledged))
+        self.newest = max(self.newest, self.next)
+        return range(begin, self.next)
+
+
+@given(some.integers(1, 6), some.data())
+def test_whatever_fails_and_breaks_all_is_done_once_and_a_restart_would_repeat_little(
+    most: int, data: some.DataObject
+) -> None:
+    nodes = data.draw(some.lists(some.sampled_from(["n1", "n2", "n3"]), max_size=30))
+    breaks, fails = (iter(data.draw(some.lists(some.booleans(), max_size=60))) for _ in range(2))
+    intake, server = Intake[Delivery](most=most, remembered=most), Server(len(nodes))
+    session, done = 0, list[int]()
+    for _ in range(400):
+        if next(breaks, False):
+            session += 1
+            server.begin()
+            intake.begin()
+        for at in server.deliver(intake.room):
+            if not intake.add(replace(delivery(at, nodes[at]), delivered=session)):
+                server.acknowledged[at] = True
+        if held := intake.take():
+            if next(fails, False):
+                intake.put_back(held)
+                continue
+            intake.done(held)
+            done.append(at := held.delivery.place[0])
+            server.acknowledged[at] |= (
+                held.delivery.delivered == session
+            )  # Over the session that ended: lost.
+        assert server.newest - server.floor <= most
+
+    assert sorted(done) == list(range(len(nodes)))
+    for node in set(nodes):
+        assert (mine := [at for at in done if nodes[at] == node]) == sorted(mine)
+
+
 def test_a_consumer_that_was_removed_begins_with_the_oldest_that_is_not_done() -> None:
     intake = Intake[Delivery](most=9, remembered=9)
     assert intake.since is None

@@ -7,7 +7,7 @@
     asyncio.run(subscriber.run(tell))
 
 What must stay true: a fact is acknowledged only after the handler has returned; of one entity one fact at a
-time is handled, in order, also if the handler fails; what the handler was given and what is remembered is
+time is handled, in order, also if the handler fails; what a restart repeats and what is remembered is
 bounded; no fact is passed over without a word.
 """
 
@@ -86,8 +86,9 @@ class Subscriber:
             kinds: Types of facts; by default all facts come, those of unknown types too.
             deliver: Which facts come to a consumer that does not exist yet: all in the stream, or new ones.
             concurrency: Facts that are handled at once, each of another entity.
-            max_ack_pending: Facts that are here at most, handled and waiting, with up to 256 KiB each.
-            remembered: Ids of done facts that are remembered, so that the handler gets each fact once.
+            max_ack_pending: Facts from the oldest that is not done to the newest that came, at most. So many
+                are here, with up to 256 KiB each, and so many come again after a restart.
+            remembered: Done facts that are remembered, so that the handler gets each once.
             consumer: Name of the consumer; by default that of the user, which alone a team's user may have.
             connect_within_s: When `run` gives up the very first connection.
             unreadable: Handles messages that are no facts; by default each is logged and passed over.
@@ -127,7 +128,8 @@ class Subscriber:
         """Have *handle* handle each fact, until cancelled.
 
         A fact is done when *handle* returns. If it raises, the fact is handled again, later each time, and
-        later facts of the same entity wait for it; others do not.
+        later facts of the same entity wait for it; those of others, once so many
+        came that `max_ack_pending` is reached.
 
         Raises:
             UnreachableError: there was no connection within the first `connect_within_s`.
@@ -157,13 +159,13 @@ class Subscriber:
         pause_s, began, was_there = 0.5, clock(), False
         while True:
             connecting = clock()
-            work.session = session = Session(self._address, self._cluster, self._consumer)
+            work.begin(session := Session(self._address, self._cluster, self._consumer))
             try:
                 await session.open()
                 await self._begin(session, work)
                 was_there = True
                 while True:
-                    work.take_in(await session.deliveries(work.room))
+                    await work.take_in(await session.deliveries(work.room))
             except UnreachableError as error:
                 if not was_there and clock() - began > self._connect_within_s:
                     raise UnreachableError(

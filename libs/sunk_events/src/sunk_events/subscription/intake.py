@@ -1,8 +1,8 @@
 """What was delivered and is not done yet, and which facts were done already. No I/O.
 
-What must stay true: of one entity one fact at a time is taken, in the order in which they first came; a
-delivery that comes again while it is here takes nobody's place; what is here and what is remembered is
-bounded.
+What must stay true: of one entity one fact at a time is taken, in the order in which they first came; what
+was done is not taken again; from the oldest fact that is not done to the newest there are no more than may
+be here, for a restart repeats all of these; what is remembered is bounded.
 """
 
 from collections import OrderedDict
@@ -27,6 +27,25 @@ class Delivery(Protocol):
 
 
 D = TypeVar("D", bound=Delivery)
+T = TypeVar("T")
+Place = tuple[int, datetime]
+
+
+class Remembered(Generic[T]):
+    """The newest of what was noted, as many as may be."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._noted: OrderedDict[T, None] = OrderedDict()
+
+    def __contains__(self, one: T) -> bool:
+        return one in self._noted
+
+    def add(self, one: T) -> None:
+        """Note one, and drop the oldest that is too many."""
+        self._noted[one] = None
+        if len(self._noted) > self._most:
+            self._noted.popitem(last=False)
 
 
 class Held(Generic[D]):
@@ -48,16 +67,18 @@ class Intake(Generic[D]):
 
     def __init__(self, *, most: int, remembered: int) -> None:
         self._most = most
-        self._remembered = remembered
-        self._held: dict[tuple[int, datetime], Held[D]] = {}
+        self._held: dict[Place, Held[D]] = {}
         self._lanes = Lanes[Held[D]]()
-        self._done: OrderedDict[str, None] = OrderedDict()
+        self._span: dict[Place, None] = {}
+        """What this session delivered, without the oldest as far as all of them are done."""
+        self._done = Remembered[Place](remembered)
+        self._told = Remembered[str](remembered)
         self._newest: datetime | None = None
 
     @property
     def room(self) -> int:
         """How many more may come."""
-        return max(0, self._most - len(self._held))
+        return max(0, self._most - len(self._span.keys() | self._held.keys()))
 
     @property
     def deliveries(self) -> list[D]:
@@ -69,14 +90,22 @@ class Intake(Generic[D]):
         """When the oldest fact that is not done was stored, else the newest that came; None: none came."""
         return min((stored for _, stored in self._held), default=self._newest)
 
-    def add(self, delivery: D) -> None:
-        """Take in what came."""
+    def begin(self) -> None:
+        """Expect all deliveries from the oldest that is not done: a new session repeats them."""
+        self._span.clear()
+
+    def add(self, delivery: D) -> bool:
+        """Take in what came; return whether it is not done yet."""
+        self._span[delivery.place] = None
+        is_done = delivery.place in self._done
         if held := self._held.get(delivery.place):
             held.delivery = delivery
-            return
-        held = self._held[delivery.place] = Held(delivery)
-        self._newest = delivery.place[1]
-        self._lanes.add(held.entity, held)
+        elif not is_done:
+            held = self._held[delivery.place] = Held(delivery)
+            self._newest = delivery.place[1]
+            self._lanes.add(held.entity, held)
+        self._advance()
+        return not is_done
 
     def take(self) -> Held[D] | None:
         """Return the next fact to handle; None: there is none whose turn it is."""
@@ -88,16 +117,20 @@ class Intake(Generic[D]):
         self._lanes.put_back(held.entity)
 
     def done(self, held: Held[D]) -> None:
-        """Forget the fact, whose entity is free again."""
+        """Let go of the fact, whose entity is free again."""
         del self._held[held.delivery.place]
         self._lanes.give_back(held.entity)
+        self._done.add(held.delivery.place)
+        self._advance()
 
     def is_repeated(self, fact: str) -> bool:
-        """Whether the fact of this id was done already, as far as is remembered."""
-        return fact in self._done
+        """Whether the fact of this id was handled already, as far as is remembered."""
+        return fact in self._told
 
     def remember(self, fact: str) -> None:
-        """Note the id of a fact that was done."""
-        self._done[fact] = None
-        if len(self._done) > self._remembered:
-            self._done.popitem(last=False)
+        """Note the id of a fact that was handled."""
+        self._told.add(fact)
+
+    def _advance(self) -> None:
+        while self._span and (oldest := next(iter(self._span))) not in self._held:
+            del self._span[oldest]

@@ -64,11 +64,18 @@ class Work:
         """Return how many more facts may come."""
         return self._intake.room
 
-    def take_in(self, deliveries: Iterable[Delivery]) -> None:
-        """Take in what came."""
+    def begin(self, session: Session) -> None:
+        """Have *session* deliver from now on."""
+        self.session = session
+        self._intake.begin()
+
+    async def take_in(self, deliveries: Iterable[Delivery]) -> None:
+        """Take in what came, and acknowledge at once what was done already."""
         for delivery in deliveries:
-            self._intake.add(delivery)
-        self._is_news.set()
+            if self._intake.add(delivery):
+                self._is_news.set()
+            else:
+                await delivery.acknowledge()
 
     async def take_turns(self) -> None:
         """Handle one fact after the other, for ever."""
