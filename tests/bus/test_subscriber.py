@@ -214,6 +214,21 @@ async def test_of_what_was_done_after_a_fact_that_fails_little_comes_again(serve
         assert later.ids[3:] == ["bad:1", *(fact.id for fact in first[4:])]
 
 
+async def test_who_holds_up_all_others_is_told(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sunk_events.subscription.work.STUCK_S", 0.5)
+    async with servers.mirrored() as (admin, _):
+        heard = Fails()
+        await publish(admin, *(drained("bad", number) for number in range(4)), drained("n1", 1))
+        async with running(billing(servers.theirs, max_ack_pending=4), heard.take):
+            await until(lambda: "sunk.ev.c1.slurm.node.bad holds up all other facts, since 20" in caplog.text)
+            assert heard.ids == []
+            heard.is_failing = False
+            await until(lambda: is_heard(heard, 5))
+            await until(lambda: is_all_done(servers))
+
+
 async def test_a_handler_that_gives_up_by_itself_is_one_that_fails(servers: Servers) -> None:
     async with servers.mirrored() as (admin, _):
         tried: list[str] = []

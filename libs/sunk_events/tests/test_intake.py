@@ -64,6 +64,23 @@ def test_what_was_done_takes_room_until_all_before_it_is_done_too() -> None:
     assert intake.room == 3
 
 
+def test_who_holds_up_others_is_known() -> None:
+    intake = Intake[Delivery](most=3, remembered=3)
+    for one in (delivery(1), delivery(2)):
+        intake.add(one)
+    assert intake.holder is None
+
+    held = taken(intake)
+    held.tries = 1
+    assert (intake.holder, intake.is_held_up) == (held, False)  # Its own entity's facts would wait anyway.
+    intake.add(delivery(3, "n2"))
+    assert intake.is_held_up
+    intake.done(taken(intake))
+    assert (intake.room, intake.is_held_up) == (0, True)
+    intake.done(held)
+    assert (intake.holder, intake.room) == (None, 1)
+
+
 def test_what_was_done_is_only_to_be_acknowledged_when_it_comes_again() -> None:
     intake = Intake[Delivery](most=3, remembered=3)
     for one in (delivery(1), delivery(2, "n2")):
@@ -108,7 +125,7 @@ def test_whatever_fails_and_breaks_all_is_done_once_and_a_restart_would_repeat_l
     breaks, fails = (iter(data.draw(some.lists(some.booleans(), max_size=60))) for _ in range(2))
     intake, server = Intake[Delivery](most=most, remembered=most), Server(len(nodes))
     session, done = 0, list[int]()
-    for _ in range(400):
+    for _ in range(200):
         if next(breaks, False):
             session += 1
             server.begin()

@@ -142,7 +142,7 @@ class Subscriber:
         ended: SubscriberError | None = None
         async with asyncio.TaskGroup() as tasks:
             beside = [tasks.create_task(work.take_turns()) for _ in range(self._concurrency)]
-            beside.append(tasks.create_task(work.keep()))
+            beside += [tasks.create_task(work.keep()), tasks.create_task(work.watch())]
             try:
                 await self._read(work)
             except SubscriberError as error:

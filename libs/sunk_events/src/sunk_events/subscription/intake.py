@@ -55,6 +55,8 @@ class Held(Generic[D]):
         self.delivery = delivery
         """The newest of its deliveries: the one to acknowledge."""
         self.tries = 0
+        self.since: datetime | None = None
+        """When it was handled for the first time."""
 
     @property
     def entity(self) -> str:
@@ -79,6 +81,16 @@ class Intake(Generic[D]):
     def room(self) -> int:
         """How many more may come."""
         return max(0, self._most - len(self._span.keys() | self._held.keys()))
+
+    @property
+    def holder(self) -> Held[D] | None:
+        """The oldest fact that is handled, or was and failed; None: there is none."""
+        return next((held for held in self._held.values() if held.tries), None)
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether others wait for what is handled: here, or because nothing more may come."""
+        return self._lanes.ready > 0 or not self.room
 
     @property
     def deliveries(self) -> list[D]:

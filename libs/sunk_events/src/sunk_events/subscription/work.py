@@ -6,7 +6,7 @@ What must stay true: a fact is acknowledged only after its handler has returned;
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -25,6 +25,9 @@ KEEP_S: Final = ACK_WAIT_S / 3
 """How often the server is told that what is here is still under way."""
 LONGEST_S: Final = 30.0
 """Where the wait between two tries of a fact stops growing."""
+
+STUCK_S: Final = 60.0
+"""When it is told what holds up all else."""
 
 
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +53,7 @@ class Work:
         self._handle = handle
         self._unreadable = unreadable
         self._is_news = asyncio.Event()
+        self._count_done = 0
         self.session: Session | None = None
         self.begun = ""
         """When the consumer was made, if what was before that does not count."""
@@ -86,8 +90,10 @@ class Work:
                 await self._is_news.wait()
                 continue
             held.tries += 1
+            held.since = held.since or datetime.now(UTC)
             if await self._is_done(held):
                 self._intake.done(held)
+                self._count_done += 1
                 await held.delivery.acknowledge()
                 if self.session is not None:
                     self.session.wake()
@@ -106,6 +112,23 @@ class Work:
             await asyncio.sleep(KEEP_S)
             for delivery in self._intake.deliveries:
                 await delivery.keep()
+
+    async def watch(self) -> None:
+        """Tell what holds up all else, each time that nothing was done for so long."""
+        while True:
+            before = self._count_done, self._intake.holder
+            await asyncio.sleep(STUCK_S)
+            holder = self._intake.holder
+            if holder is not None and (self._count_done, holder) == before and self._intake.is_held_up:
+                text = (
+                    "nothing was done for %d s: %s holds up all other facts, since %s, with fact number %d "
+                    "on %s, try %d. To give a fact up, catch the error and return"
+                )
+                since = holder.since and holder.since.isoformat(timespec="seconds")
+                number = holder.delivery.place[0]
+                extra = {"entity": holder.entity, "since": since, "number": number, "tries": holder.tries}
+                on, tries = holder.delivery.subject, holder.tries
+                log.error(text, STUCK_S, holder.entity, since, number, on, tries, extra=extra)
 
     async def _is_done(self, held: Held[Delivery]) -> bool:
         """Handle the fact, and return whether that is over."""
