@@ -10,7 +10,9 @@ from typing import Any, Final
 
 import anyio
 import pytest
-from nats.js.api import ConsumerInfo
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js.api import ConsumerInfo, StreamConfig
 from nats.js.errors import NotFoundError
 
 from sunk_events import subjects
@@ -352,6 +354,56 @@ async def test_a_consumer_that_is_removed_is_made_again_and_no_fact_is_lost(
             await until(heard.has("n1:1", "n1:2"))
 
         assert "was removed, and begins again" in caplog.text
+
+
+async def test_facts_that_are_gone_before_they_were_handled_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard, admin = Heard(), Client()
+    with NatsServer(tmp_path / "nats") as server:
+        await admin.connect(server.url)
+        js = admin.jetstream()
+        stream = StreamConfig(name=FACTS, subjects=[f"sunk.ev.{CLUSTER}.>"], max_msgs=-1)
+        await js.add_stream(stream)
+
+        async def tell(*numbers: int, kind: type[NodeDrained | NodeDown] = NodeDrained) -> None:
+            for fact in (drained("n1", number, kind) for number in numbers):
+                await js.publish(subjects.fact(CLUSTER, fact), encode(fact))
+
+        async def hear(number: int, **others: Any) -> None:  # noqa: ANN401 - whatever a subscriber takes
+            async with running(billing(server, **others), heard.take):
+                await tell(number)
+                await until(lambda: f"n1:{number}" in heard.ids)
+                await until(lambda: is_nothing_pending(js))
+
+        await tell(1)
+        await js.purge_stream(FACTS)
+        await hear(2)
+        await tell(3, 4, 5)
+        for most in (1, -1):  # Age takes messages in the same way.
+            await js.update_stream(stream.evolve(max_msgs=most))
+        assert "gone" not in caplog.text
+        await hear(6)
+        assert f"messages 3 to 4 of {FACTS} are gone" in caplog.text
+
+        caplog.clear()
+        await tell(7, kind=NodeDown)
+        await hear(8, kinds=[NodeDrained])
+        await js.delete_consumer(FACTS, OTHER)
+        async with running(billing(server, deliver="new"), heard.take):
+            await until(lambda: is_nothing_pending(js))
+        await hear(9, deliver="new")
+        await admin.close()
+    assert heard.ids == ["n1:2", "n1:5", "n1:6", "n1:8", "n1:9"]
+    assert "gone" not in caplog.text
+
+
+async def is_nothing_pending(js: JetStreamContext) -> bool:
+    try:
+        found = await js.consumer_info(FACTS, OTHER)
+    except NotFoundError:
+        return False
+    return found.num_ack_pending == found.num_pending == 0
 
 
 async def test_what_another_program_of_the_same_user_took_is_asked_for_again(

@@ -12,6 +12,7 @@ Source: nats-py 2.16, which tells a denial to `error_cb` only; NATS ADR-37 (pull
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -26,6 +27,8 @@ from sunk_events import subjects
 from sunk_events.permissions import API
 from sunk_events.subscription.address import Address, SafeClient, why_not_open
 from sunk_events.subscription.errors import RefusedError, SubscriberError, UnreachableError
+
+log = logging.getLogger("sunk_events.subscriber")
 
 ANSWER_S: Final = 5.0
 CONNECT_S: Final = 10.0
@@ -61,12 +64,19 @@ class Delivery:
         await self.session.send(self._reply, b"+WPI")
 
 
+class Place(msgspec.Struct, frozen=True):
+    """Where a consumer is."""
+
+    stream_seq: int = 0
+
+
 class Answer(msgspec.Struct):
     """What JetStream answers."""
 
     error: dict[str, Any] = {}
     config: dict[str, Any] = {}
     created: str = ""
+    ack_floor: Place = Place()
 
 
 class Session:
@@ -84,6 +94,8 @@ class Session:
         self._asked = 0
         """How many of the last ask may still come."""
         self._expected = 1
+        self._last: int | None = None
+        """Number in the stream of the newest that came; None: numbers may be missing."""
         self._said: Exception | None = None
         self._why: SubscriberError | None = None
         self._limit: asyncio.Timeout | None = None
@@ -160,6 +172,8 @@ class Session:
             asked = {"stream_name": self._stream, "config": {"name": self._consumer, **wanted}}
             found = self._require(await self._ask(f"CREATE.{about}", msgspec.json.encode(asked)))
         self._require(await self._ask(f"RESET.{about}"))
+        if not is_new and "filter_subjects" not in settings:
+            self._last = found.ack_floor.stream_seq
         return found.created, is_new
 
     async def _ask(self, what: str, data: bytes = b"") -> Answer:
@@ -206,7 +220,19 @@ class Session:
                     "that was cut may count as one for half a minute"
                 )
             self._expected += 1
+            self._tell_gone(delivery.place[0])
         return found
+
+    def _tell_gone(self, number: int) -> None:
+        """Tell which messages are not in the stream any more, where all must come."""
+        if self._last is not None:
+            if number > self._last + 1:
+                text = (
+                    "messages %d to %d of %s are gone: they came to their age, or the stream to its size, "
+                    "before they were handled"
+                )
+                log.warning(text, self._last + 1, number - 1, self._stream)
+            self._last = max(self._last, number)
 
     def wake(self) -> None:
         """Have `deliveries` look whether there is room again."""
