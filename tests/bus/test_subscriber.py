@@ -465,12 +465,12 @@ async def test_where_no_stream_is_the_cluster_is_asked_about(tmp_path: Path) -> 
         await billing(server, user="any").run(Heard().take)
 
 
-async def test_where_only_tls_will_do_no_password_is_sent_without_it(servers: Servers) -> None:
-    async with servers.mirrored():
-        subscriber = Subscriber(
-            servers.theirs.url.replace("nats://", "tls://"), CLUSTER, user=OTHER, password=PASSWORDS[OTHER]
-        )
-        with pytest.raises(RefusedError, match="NATS speaks no TLS"):
+@pytest.mark.parametrize("url", ["tls://{}", "TLS://{}", "nats://{},tls://127.0.0.1:1"])
+async def test_where_only_tls_will_do_no_password_is_sent_without_it(tmp_path: Path, url: str) -> None:
+    with NatsServer(tmp_path / "nats") as server:
+        address = url.format(server.url.removeprefix("nats://"))
+        subscriber = Subscriber(address, CLUSTER, user=OTHER, password=PASSWORDS[OTHER])
+        with anyio.fail_after(WITHIN_S), pytest.raises(RefusedError, match="NATS speaks no TLS"):
             await subscriber.run(Heard().take)
 
 

@@ -3,6 +3,7 @@
 import ssl
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from nats.aio.client import Client
@@ -38,7 +39,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
             RefusedError: there is no such file.
         """
         try:
-            is_needed = self.ca_file or self.url.startswith("tls://")
+            is_needed = self.ca_file or any(urlsplit(url).scheme == "tls" for url in self.url.split(","))
             return ssl.create_default_context(cafile=self.ca_file) if is_needed else None
         except (OSError, ssl.SSLError) as error:
             raise RefusedError(f"cannot read CA certificates in ca_file {self.ca_file}: {error}") from error
