@@ -35,6 +35,8 @@ CONNECT_S: Final = 10.0
 HEARTBEAT_S: Final = 4.0
 DEAD_S: Final = 10.0
 EXPIRES_S: Final = 30.0
+NEEDED: Final = (2, 14)
+"""The first nats-server that can reset a consumer."""
 _NOT_FOUND: Final = 10014
 _NO_STREAM: Final = 10059
 _SERVERS_FAULT: Final = 500
@@ -152,8 +154,10 @@ class Session:
 
         Raises:
             UnreachableError: no answer.
-            RefusedError: no such stream, no permission, or a consumer of another kind; names the fix.
+            RefusedError: an older server, no such stream, no permission, or a consumer of another kind; names
+                the fix.
         """
+        self._require_version()
         about = f"{self._stream}.{self._consumer}"
         found = await self._ask(f"INFO.{about}")
         if is_new := found.error.get("err_code") == _NOT_FOUND:
@@ -175,6 +179,16 @@ class Session:
         if not is_new and "filter_subjects" not in settings:
             self._last = found.ack_floor.stream_seq
         return found.created, is_new
+
+    def _require_version(self) -> None:
+        found = self._client.connected_server_version
+        with suppress(ValueError):  # One that is built by hand: it is asked.
+            if (found.major, found.minor) < NEEDED:
+                needed = ".".join(map(str, NEEDED))
+                raise RefusedError(
+                    f"NATS is version {found.major}.{found.minor}.{found.patch}, and a Subscriber needs "
+                    f"nats-server {needed} or newer"
+                )
 
     async def _ask(self, what: str, data: bytes = b"") -> Answer:
         doing = f"ask JetStream for {what}"
