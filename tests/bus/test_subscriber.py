@@ -446,7 +446,7 @@ async def is_waiting(servers: Servers, count: int) -> bool:
     ],
 )
 async def test_who_cannot_subscribe_is_told_what_to_change(
-    servers: Servers, wrong: dict[str, str], error: type[SubscriberError], told: str
+    servers: Servers, wrong: dict[str, Any], error: type[SubscriberError], told: str
 ) -> None:
     given: dict[str, Any] = {
         "url": servers.theirs.url,
@@ -456,7 +456,7 @@ async def test_who_cannot_subscribe_is_told_what_to_change(
     }
     async with servers.mirrored():
         with pytest.raises(error, match=told):
-            await Subscriber(**(given | dict[str, Any](wrong)), connect_within_s=0.1).run(Heard().take)
+            await Subscriber(**(given | wrong), connect_within_s=0.1).run(Heard().take)
 
 
 async def test_where_no_stream_is_the_cluster_is_asked_about(tmp_path: Path) -> None:
