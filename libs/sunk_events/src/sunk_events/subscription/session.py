@@ -171,7 +171,8 @@ class Session:
                     f"{self._consumer}"
                 )
             filters = {"filter_subject", "filter_subjects"}
-            wanted = {name: value for name, value in found.config.items() if name not in filters} | settings
+            kept = {name: value for name, value in found.config.items() if name not in filters}
+            wanted = {**kept, **settings}
         if wanted != found.config:
             asked = {"stream_name": self._stream, "config": {"name": self._consumer, **wanted}}
             found = self._require(await self._ask(f"CREATE.{about}", msgspec.json.encode(asked)))
