@@ -3,7 +3,6 @@
 import ssl
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 from nats.aio.client import Client
@@ -20,6 +19,11 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     password: str = ""
     password_file: Path | None = None
     ca_file: Path | None = None
+
+    def servers(self) -> list[str]:
+        """Return the address of each server, its scheme in small letters: nats-py knows no other."""
+        found = (url.strip().partition("://") for url in self.url.split(","))
+        return [f"{scheme.lower()}://{rest}" if rest else scheme for scheme, _, rest in found]
 
     def secret(self) -> str:
         """Return the password; of a file, as the file is now.
@@ -39,7 +43,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
             RefusedError: there is no such file.
         """
         try:
-            is_needed = self.ca_file or any(urlsplit(url).scheme == "tls" for url in self.url.split(","))
+            is_needed = self.ca_file or any(url.startswith("tls:") for url in self.servers())
             return ssl.create_default_context(cafile=self.ca_file) if is_needed else None
         except (OSError, ssl.SSLError) as error:
             raise RefusedError(f"cannot read CA certificates in ca_file {self.ca_file}: {error}") from error

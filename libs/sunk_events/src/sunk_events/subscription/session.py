@@ -110,12 +110,12 @@ class Session:
             UnreachableError: NATS is not there.
             RefusedError: it does not take the user or its password, or we do not take its certificate.
         """
-        user, url = self._address.user, self._address.url
+        user = self._address.user
         password, trust = self._address.secret(), self._address.trust()
         try:
             async with asyncio.timeout(CONNECT_S):
                 await self._client.connect(
-                    servers=url.split(","),
+                    servers=self._address.servers(),
                     user=user,
                     password=password,
                     tls=trust,
