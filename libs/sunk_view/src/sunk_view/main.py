@@ -14,6 +14,7 @@ from sunk_runtime.lifecycle import run, serve
 from sunk_runtime.requests import ask_until
 from sunk_runtime.rights import require_rights
 from sunk_runtime.views import following
+from sunk_view import page_files
 from sunk_view.access import Access
 from sunk_view.config import read_config
 from sunk_view.events import EventAnswers
@@ -63,7 +64,7 @@ async def work() -> None:
                     config.http_host,
                     config.tls_port,
                     health,
-                    serving.routes(),
+                    [*serving.routes(), *page_files.routes(proxy)],
                     tls=tls,
                     has_metrics=False,
                 ),

@@ -13,6 +13,7 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_events.view import DrainCause, JobRow, LockRow, NodeRow, PodRow
+from sunk_view.positions import key_of
 
 CAUSES_MAX: Final = 30
 SOME: Final = 5
@@ -125,16 +126,18 @@ def pod_rows(cluster: str, placements: Iterable[PlacementState], namespace: str 
     """Return a row for each Pod and gang that Slurm places, of one *namespace* if it is given."""
     known = {placement.uid: placement for placement in placements}
     return tuple(
-        _pod_row(cluster, one, known)
+        pod_row(cluster, one, known)
         for one in sorted(known.values(), key=lambda one: (one.namespace, one.pod, one.uid))
         if not namespace or one.namespace == namespace
     )
 
 
-def _pod_row(cluster: str, one: PlacementState, known: Mapping[str, PlacementState]) -> PodRow:
+def pod_row(cluster: str, one: PlacementState, known: Mapping[str, PlacementState]) -> PodRow:
+    """Return the row of a Pod or gang; *known*: placements by key, its gang's among them."""
     gang = known.get(one.gang)
     return PodRow(
         cluster=cluster,
+        key=key_of(one.uid),
         namespace=one.namespace,
         pod=one.pod,
         phase=one.phase,

@@ -1,0 +1,171 @@
+"""What has changed in a table since a reader asked last, from the states of the bus.
+
+What must stay true: a reader keeps no state here, so any replica answers the next question; an answer has a
+bounded number of rows; a row is made of the present states only, and where it is not known what changed, the
+reader is told to read the whole.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from sunk_events.view import TABLES, Changes, JobRow, NodeRow, PodRow
+from sunk_runtime.clock import now
+from sunk_runtime.views import StateView
+from sunk_view import positions, tables
+from sunk_view.access import Access, Right, wide
+from sunk_view.answers import Answer, refusal
+from sunk_view.callers import Caller
+from sunk_view.positions import Position
+from sunk_view.states import ClusterStates
+
+ROWS_MAX: Final = 1000
+"""Rows of one table in one answer; where more changed, the whole is cheaper."""
+RIGHTS: Final = {"nodes": Right(resource="nodes"), "jobs": wide("jobs"), "placements": wide("placements")}
+"""The right that the whole table needs is what its changes need."""
+Row = NodeRow | JobRow | PodRow
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """What changed in one table of one Slurm cluster."""
+
+    rows: tuple[Row, ...] = ()
+    gone: tuple[str, ...] = ()
+    at: Position
+    is_late: bool = False
+    is_whole: bool = False
+
+
+def _views(states: ClusterStates, table: str) -> tuple[StateView[Any], ...]:
+    match table:
+        case "nodes":
+            return (states.nodes, states.kube_pods, states.locks)
+        case "jobs":
+            return (states.jobs,)
+        case _:
+            return (states.placements,)
+
+
+def require(states: ClusterStates, table: str) -> None:
+    """Raise `TransientError` unless *table* of *states* can be answered."""
+    states.require(*_views(states, table), states.statistics)
+
+
+def after(clusters: Sequence[ClusterStates], table: str) -> str:
+    """Return where a reader stands who has all rows of *table* as they are now."""
+    return positions.written({states.cluster: _position(states, table) for states in clusters})
+
+
+def _position(states: ClusterStates, table: str, revisions: tuple[int, ...] | None = None) -> Position:
+    views = _views(states, table)
+    return Position(
+        mark=positions.mark(view.created for view in views),
+        time_s=int(now().timestamp()),
+        revisions=tuple(view.after(0)[0] for view in views) if revisions is None else revisions,
+    )
+
+
+def _part(states: ClusterStates, table: str, known: Position | None) -> _Part:
+    """Return what of *table* changed since *known*."""
+    views = _views(states, table)
+    revisions = known.revisions if known is not None else ()
+    here = _position(states, table, (0,) * len(views))
+    if known is None or not positions.is_good(known, here):
+        return _Part(at=here, is_whole=True)
+    found = [view.after(revision) for view, revision in zip(views, revisions, strict=True)]
+    newest = tuple(max(read, revision) for (read, _), revision in zip(found, revisions, strict=True))
+    at = msgspec.structs.replace(here, revisions=newest)
+    is_late = any(read < revision for (read, _), revision in zip(found, revisions, strict=True))
+    keys = {key for _, changed in found for key in changed}
+    if len(keys) > ROWS_MAX:
+        return _Part(at=at, is_whole=True)
+    rows = _ROWS[table](states, keys)
+    gone = tuple(f"{states.cluster}/{_shown(table, key)}" for key in sorted(keys - rows.keys()))
+    return _Part(rows=tuple(rows[key] for key in sorted(rows)), gone=gone, at=at, is_late=is_late)
+
+
+def _shown(table: str, key: str) -> str:
+    return positions.key_of(key) if table == "placements" else key
+
+
+def _node_rows(states: ClusterStates, keys: set[str]) -> dict[str, Row]:
+    def some(view: StateView[Any]) -> list[Any]:
+        return [found for key in keys if (found := view.get(key)) is not None]
+
+    rows = tables.node_rows(states.cluster, some(states.nodes), some(states.kube_pods), some(states.locks))
+    return {row.node: row for row in rows}
+
+
+def _job_rows(states: ClusterStates, keys: set[str]) -> dict[str, Row]:
+    found = [one for key in keys if (one := states.jobs.get(key)) is not None]
+    return {str(row.job): row for row in tables.job_rows(states.cluster, found)}
+
+
+def _pod_rows(states: ClusterStates, keys: set[str]) -> dict[str, Row]:
+    found = {key: one for key in keys if (one := states.placements.get(key)) is not None}
+    gangs = {one.gang for one in found.values() if one.gang} - found.keys()
+    known = found | {gang: one for gang in gangs if (one := states.placements.get(gang)) is not None}
+    return {key: tables.pod_row(states.cluster, one, known) for key, one in found.items()}
+
+
+_ROWS: Final[dict[str, Callable[[ClusterStates, set[str]], dict[str, Row]]]] = {
+    "nodes": _node_rows,
+    "jobs": _job_rows,
+    "placements": _pod_rows,
+}
+
+
+class Following:
+    """Answers what has changed, of every Slurm cluster."""
+
+    def __init__(self, access: Access, clusters: Sequence[ClusterStates]) -> None:
+        self._access = access
+        self._clusters = clusters
+
+    async def answer(self, query: dict[str, str], caller: Caller) -> Answer:
+        """Return the changes of the tables that *query* names, those that *caller* may see."""
+        asked: dict[str, dict[str, Position]] = {}
+        for table in TABLES:
+            try:
+                if table in query:
+                    asked[table] = positions.read(query[table])
+            except ValueError:
+                return refusal(400, f"{table}: is that of no answer before")
+        allowed = {table: await self._access.may(caller, RIGHTS[table]) for table in asked}
+        found: dict[str, list[_Part]] = {}
+        for table in (table for table in asked if allowed[table]):
+            for states in self._clusters:
+                require(states, table)
+            found[table] = [
+                _part(states, table, asked[table].get(states.cluster)) for states in self._clusters
+            ]
+        return Answer(body=self._changes(found, tuple(table for table in asked if not allowed[table])))
+
+    def _changes(self, found: dict[str, list[_Part]], refused: tuple[str, ...]) -> Changes:
+        whole = tuple(table for table, parts in found.items() if any(part.is_whole for part in parts))
+        known = {table: parts for table, parts in found.items() if table not in whole}
+        rows: dict[str, Any] = {
+            table: tuple(row for part in parts for row in part.rows) for table, parts in known.items()
+        }
+        gone = {table: tuple(one for part in parts for one in part.gone) for table, parts in known.items()}
+        return Changes(
+            time=now(),
+            gone={table: some for table, some in gone.items() if some},
+            after={
+                table: positions.written(
+                    {states.cluster: part.at for states, part in zip(self._clusters, parts, strict=True)}
+                )
+                for table, parts in known.items()
+            },
+            whole=whole,
+            late=tuple(table for table, parts in known.items() if any(part.is_late for part in parts)),
+            refused=refused,
+            slurm_seen=slurm_seen(self._clusters),
+            **rows,
+        )
+
+
+def slurm_seen(clusters: Sequence[ClusterStates]) -> dict[str, Any]:
+    """Return when Slurm last answered with its nodes, for each of *clusters* of which that is known."""
+    return {one.cluster: moment for one in clusters if (moment := one.slurm_seen()) is not None}

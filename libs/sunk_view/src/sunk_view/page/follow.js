@@ -1,0 +1,198 @@
+// Asks the view, and knows how old what it has is.
+//
+// What must stay true: what is shown as present came with a whole round of answers, at most STALE_MS ago. After
+// a gap each table is read whole again before anything counts as present. A table that the user may not see
+// (or no longer) is empty.
+import { STALE_MS, apply, isStale, keyOf } from "./model.js";
+
+const POLL_MS = 900;
+const ANSWER_MS = 10000;
+const AGAIN_MS = 2000;
+const AGAIN_MAX_MS = 30000;
+const WHOLE_MS = 3000;
+const NAMESPACE_MS = 5000;
+const LATE_MAX = 5;
+const FRESHEN_MS = 600000;
+const PASSED_MAX = 300;
+const BASE = "../";
+const TABLES = ["nodes", "jobs", "placements"];
+
+export class AnswerError extends Error {
+  constructor(status, message, againMs) {
+    super(message);
+    this.status = status;
+    this.againMs = againMs;
+  }
+}
+
+export async function ask(path, query = {}) {
+  const text = new URLSearchParams(query).toString();
+  let answer;
+  let body;
+  try {
+    const signal = AbortSignal.timeout(ANSWER_MS);
+    answer = await fetch(`${BASE}${path}${text ? `?${text}` : ""}`, { signal, cache: "no-store", redirect: "error" });
+    body = await answer.json();
+  } catch (error) {
+    throw new AnswerError(answer?.status ?? 0, `no answer: ${error.message}`, AGAIN_MS);
+  }
+  if (answer.ok) return body;
+  const after = Number(answer.headers.get("Retry-After")) * 1000 || AGAIN_MS;
+  throw new AnswerError(answer.status, String(body.message ?? answer.status), Math.min(after, AGAIN_MAX_MS));
+}
+
+export class Follower {
+  constructor(changed) {
+    this.tables = { nodes: new Map(), jobs: new Map(), placements: new Map() };
+    this.refused = {};
+    this.problem = "";
+    this.problems = [];
+    this.passed = [];
+    this.time = null;
+    this.slurmSeen = {};
+    this.lastGood = null;
+    this.hasLoaded = false;
+    this.namespace = "";
+    this.after = {};
+    this.wholeAt = {};
+    this.confirmedAt = {};
+    this.namespaceAt = -Infinity;
+    this.late = 0;
+    this.changed = changed;
+    this.wake = () => {};
+  }
+
+  get isStale() {
+    return isStale(this.lastGood, Date.now());
+  }
+
+  // The view's clock, as far as it is known: a browser's own may be off.
+  now() {
+    return this.time === null ? Date.now() : Date.parse(this.time) + (Date.now() - this.timeAt);
+  }
+
+  chooseNamespace(name) {
+    this.namespace = name;
+    this.namespaceAt = -Infinity;
+    this.tables.placements.clear();
+    delete this.after.placements;
+    delete this.wholeAt.placements;
+    this.changed({ placements: null });
+    this.wake();
+  }
+
+  async run() {
+    for (;;) {
+      let waitMs = POLL_MS;
+      if (document.hidden && this.hasLoaded) {
+        await this.pause(3600000);
+        continue;
+      }
+      try {
+        await this.round();
+        this.problem = "";
+      } catch (error) {
+        this.problem = error.message;
+        waitMs = error.againMs ?? AGAIN_MS;
+        this.changed(null);
+      }
+      await this.pause(waitMs);
+    }
+  }
+
+  pause(ms) {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms);
+      this.wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  async round() {
+    const began = Date.now();
+    let isWhole = true;
+    for (const table of TABLES) isWhole = (await this.load(table)) && isWhole;
+    await this.loadNamespace();
+    const followed = Object.fromEntries(TABLES.filter((table) => this.after[table]).map((table) => [table, this.after[table]]));
+    const answer = await ask("changes", followed);
+    if (this.time !== null && Date.parse(answer.time) < Date.parse(this.time) - STALE_MS) {
+      throw new AnswerError(0, "an answer was older than the one before", AGAIN_MS);
+    }
+    this.take(answer);
+    if (isWhole) this.lastGood = began;
+    this.hasLoaded = true;
+    this.changed(null);
+  }
+
+  take(answer) {
+    const { changed, passed } = apply(this.tables, answer);
+    this.passed = [...passed.reverse(), ...this.passed].slice(0, PASSED_MAX);
+    this.time = answer.time;
+    this.timeAt = Date.now();
+    this.slurmSeen = answer.slurm_seen;
+    this.problems = answer.problems;
+    for (const table of TABLES) {
+      if (!answer.after[table]) continue;
+      this.after[table] = answer.after[table];
+      this.confirmedAt[table] = Date.now();
+    }
+    this.late = answer.late.length ? this.late + 1 : 0;
+    const whole = this.late > LATE_MAX ? TABLES : answer.whole;
+    for (const table of whole) delete this.after[table];
+    for (const table of answer.refused) {
+      delete this.after[table];
+      this.tables[table].clear();
+      this.wholeAt[table] = -Infinity;
+      changed[table].add("");
+    }
+    if (Object.values(changed).some((keys) => keys.size)) this.changed(changed);
+  }
+
+  // Reads a table whole, where it must be. Returns whether the table is current then.
+  async load(table) {
+    if (table === "placements" && this.namespace) return true;
+    if (Date.now() - (this.confirmedAt[table] ?? -Infinity) > STALE_MS) delete this.after[table];
+    const age = Date.now() - (this.wholeAt[table] ?? -Infinity);
+    if (this.after[table] && age < FRESHEN_MS) return true;
+    if (this.refused[table] && age < AGAIN_MAX_MS) return true;
+    if (age < WHOLE_MS) return false;
+    let answer;
+    try {
+      answer = await ask(table);
+      delete this.refused[table];
+    } catch (error) {
+      if (error.status !== 403) throw error;
+      this.refused[table] = error.message;
+      answer = { items: [], after: "" };
+    }
+    this.wholeAt[table] = Date.now();
+    this.confirmedAt[table] = Date.now();
+    this.tables[table] = new Map(answer.items.map((row) => [keyOf(table, row), row]));
+    this.after[table] = answer.after;
+    if (answer.time) {
+      this.time = answer.time;
+      this.timeAt = Date.now();
+    }
+    this.changed({ [table]: null });
+    return true;
+  }
+
+  // A user who may list Pods of a namespace, and not all, has those: there is no question for their changes.
+  async loadNamespace() {
+    if (!this.namespace || Date.now() - this.namespaceAt < NAMESPACE_MS) return;
+    let items = [];
+    try {
+      items = (await ask(`namespaces/${encodeURIComponent(this.namespace)}/pods`)).items;
+      delete this.refused.placements;
+    } catch (error) {
+      if (![400, 403, 404].includes(error.status)) throw error;
+      this.refused.placements = error.message;
+    }
+    delete this.after.placements;
+    this.namespaceAt = Date.now();
+    this.tables.placements = new Map(items.map((row) => [keyOf("placements", row), row]));
+    this.changed({ placements: null });
+  }
+}
