@@ -18,7 +18,7 @@ from sunk_view.callers import FrontProxy
 
 PROXY = FrontProxy(authority="PEM", names=("front-proxy-client",), user_headers=("x-remote-user",))
 PAGE = Path(str(files("sunk_view").joinpath("page")))
-TESTS = Path(__file__).parent / "page_model.test.mjs"
+TESTS = Path(__file__).parent
 ELSEWHERE = re.compile(r"https?://(?!www\.w3\.org/2000/svg)")
 MARKUP = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|\.style\b"
@@ -79,9 +79,10 @@ def test_each_import_of_a_module_is_a_file_of_the_page() -> None:
     assert "model.js" in imports
 
 
-def test_the_decisions_of_the_page_in_a_javascript_engine() -> None:
+@pytest.mark.parametrize("name", ["page_model.test.mjs", "page_follow.test.mjs"])
+def test_what_the_page_decides_in_a_javascript_engine(name: str) -> None:
     done = node(
-        ["--test", "--no-warnings", str(TESTS)],
+        ["--test", "--no-warnings", str(TESTS / name)],
         return_completed_process=True,
         capture_output=True,
         text=True,

@@ -212,6 +212,8 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
     time: Moment
     """When this was answered, by sunk-view's clock."""
+    silent_s: float = 0.0
+    """For how long the bus has given no sign of life: it gives one each second. So old may this be."""
     nodes: tuple[NodeRow, ...] = ()
     jobs: tuple[JobRow, ...] = ()
     placements: tuple[PodRow, ...] = ()

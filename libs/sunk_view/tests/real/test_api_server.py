@@ -637,7 +637,7 @@ def test_changes_are_of_what_each_may_see_and_name_no_pod_of_others(stage: Stage
         {name: after.rpartition(".")[0] + ".0" for name, after in tables.items() if name != "nodes"}
     )
     nodes = urlencode({"nodes": tables["nodes"].rpartition(".")[0] + ".0-0-0"})
-    _, blind = stage.get("dave", f"/changes?{query}&{nodes}")
+    _, blind = stage.get("alice", f"/changes?{query}&{nodes}")
     _, hidden = stage.get("carol", f"/changes?{query}&{nodes}")
     _, shown = stage.get("admin", f"/changes?{query}&{nodes}")
     wrong, _ = stage.get("admin", "/changes?jobs=c1")

@@ -42,6 +42,9 @@ AGO = datetime.now(UTC) - timedelta(minutes=5)
 FRESH = AGO + timedelta(days=1)
 HOSTILE = "<img src=x onerror=\"document.title='taken'\"> \u202edrow"
 PATIENCE_MS = 60_000
+SHAPE = "one => { const look = getComputedStyle(one, '::before'); return look.clipPath + look.background; }"
+UNNAMED = """[...document.querySelectorAll('button, input, select')].filter(
+  (one) => !one.textContent.trim() && !one.labels?.length && !one.ariaLabel).length"""
 RIGHTS = """
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -94,7 +97,7 @@ def states() -> Iterable[tuple[str, State]]:
         yield name, LockState(changed=AGO, node=name, kube_node=f"kube-{name}", lock=lock)
     jobs = [
         SlurmJobState(
-            changed=AGO, job=11, state="RUNNING", is_running=True, nodes="n-[allocated,mixed]", user="ada"
+            changed=AGO, job=11, state="RUNNING", is_running=True, nodes="n-allocated,n-mixed", user="ada"
         ),
         SlurmJobState(
             changed=AGO, job=12, state="RUNNING", is_running=True, nodes="n-mixed", name="team-b/web"
@@ -235,12 +238,7 @@ def test_each_state_lock_and_workload_has_its_own_look_and_words(stage: Stage) -
         looks = {
             state: cell(page, f"n-{state}").get_attribute("class") or "" for state in (*NODES, "unknown")
         }
-        shapes = {
-            state: cell(page, f"n-{state}").evaluate(
-                "one => getComputedStyle(one, '::before').clipPath + getComputedStyle(one, '::before').background"
-            )
-            for state in looks
-        }
+        shapes = {state: cell(page, f"n-{state}").evaluate(SHAPE) for state in looks}
         labels = {state: cell(page, f"n-{state}").get_attribute("aria-label") or "" for state in looks}
         letters = {state: cell(page, f"n-{state}").get_attribute("data-letter") for state in looks}
         page.click('[data-state="draining"]')
@@ -294,9 +292,7 @@ def test_a_node_tells_its_story_to_the_keyboard_and_what_users_wrote_is_text(sta
         page.keyboard.press("Escape")
         expect(story).to_be_hidden()
         expect(page.locator("[role=listbox]")).to_be_focused()
-        unnamed = page.evaluate(
-            "[...document.querySelectorAll('button,input,select')].filter(one => !one.textContent.trim() && !one.labels?.length && !one.ariaLabel).length"
-        )
+        unnamed = page.evaluate(UNNAMED)
 
     assert "<img src=x onerror=" in text
     assert "\\u202edrow" in text

@@ -9,6 +9,7 @@ const TABS = ["Nodes", "Queue", "Pods", "Gangs", "Drains", "Changes"];
 const TICK_MS = 500;
 const EVENTS_MS = 5000;
 const EVENTS_MAX = 400;
+const AGES_MS = 10000;
 const byId = (id) => document.getElementById(id);
 
 const filter = { text: "", cluster: "", partition: "", lock: "", work: "", states: new Set() };
@@ -19,6 +20,7 @@ let isWorkOld = true;
 let isDrawn = false;
 let wasStale = true;
 let planned = false;
+let drawnAt = 0;
 
 const follower = new Follower((changed) => {
   if (changed && (changed.jobs !== undefined || changed.placements !== undefined)) isWorkOld = true;
@@ -71,6 +73,7 @@ function tick() {
     plan();
   }
   story.tick();
+  if (tab !== "Nodes" && Date.now() - drawnAt > AGES_MS) plan();
   if (tab === "Changes") readEvents();
 }
 
@@ -79,6 +82,7 @@ function tables() {
 }
 
 function draw() {
+  drawnAt = Date.now();
   const all = tables();
   if (isWorkOld) {
     work = workloads(all.jobs, all.pods);
