@@ -195,7 +195,7 @@ async def followed(stage: ViewStage, bus: Bus, sizes: Sizes) -> None:
                     following.start_soon(viewer.follow, sizes.seconds)
             tasks.cancel_scope.cancel()
         took = [one for viewer in viewers for one in viewer.took_ms]
-        figures = {"changes": len(written), "rows": sum(viewer.rows for viewer in viewers)}
+        figures = {"changes": float(len(written)), "rows": float(sum(viewer.rows for viewer in viewers))}
         emit(f"view.{name}", len(took), percentiles(took), usage.figures("view"), figures)
         require(holds=bool(figures["rows"]) == bool(written), claim="changes are shown, and nothing else")
     for viewer in viewers:
@@ -213,7 +213,7 @@ def shown(stage: ViewStage, portal: BlockingPortal, bus: Bus, sizes: Sizes) -> N
             "n => document.querySelectorAll('[role=option]').length === n", arg=sizes.nodes
         )
         page.wait_for_function("performance.getEntriesByName('drawn').length > 0")
-        first = {name: round(page.evaluate(script)) for name, script in PAINTS.items()}
+        first = {name: float(page.evaluate(script)) for name, script in PAINTS.items()}
         took = [_until_shown(page, portal, bus, number) for number in range(sizes.rounds)]
         memory = _memory_mb(browser.new_browser_cdp_session())
         emit("view.page", sizes.rounds, percentiles(took, "change_"), first, {"page_mb": memory})
@@ -237,7 +237,8 @@ def _until_shown(page: Page, portal: BlockingPortal, bus: Bus, number: int) -> f
 
 def _memory_mb(session: CDPSession) -> int:
     """Return what the page's process has of its own."""
-    processes: list[dict[str, Any]] = session.send("SystemInfo.getProcessInfo")["processInfo"]
+    answer: Any = session.send("SystemInfo.getProcessInfo")
+    processes: list[dict[str, Any]] = answer["processInfo"]
     sizes = [0]
     for process in processes:
         if process["type"] == "renderer":

@@ -105,7 +105,9 @@ class ViewStage:
         ) as process:
             try:
                 assert process.stdout is not None
-                yield process.stdout.readline().strip()
+                address = process.stdout.readline().strip()
+                assert address, "sunkctl ui ended: its standard error says why"
+                yield address
             finally:
                 process.terminate()
                 process.wait(30)

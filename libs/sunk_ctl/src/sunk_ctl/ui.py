@@ -106,9 +106,9 @@ class Forwarder:
             case Elsewhere():
                 return RedirectResponse(found.path, headers=HEADERS)
             case Wanted():
-                return await self._asked(found)
+                return await self._response(found)
 
-    async def _asked(self, wanted: Wanted) -> Response:
+    async def _response(self, wanted: Wanted) -> Response:
         try:
             body = await self._cluster.api.send("GET", f"{ROOT}{wanted.path}", query=wanted.query)
         except TransientError as error:

@@ -149,9 +149,7 @@ class Following:
             table: tuple(row for part in parts for row in part.rows) for table, parts in known.items()
         }
         gone = {table: tuple(one for part in parts for one in part.gone) for table, parts in known.items()}
-        heard = [
-            view.age_s for table in found for states in self._clusters for view in _views(states, table)
-        ]
+        heard = [view.age_s for table in found for states in self._clusters for view in _views(states, table)]
         return Changes(
             time=now(),
             silent_s=round(max(heard, default=0.0), 1),

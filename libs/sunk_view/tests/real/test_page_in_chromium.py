@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """The live page in a real Chromium, by `sunkctl ui`, through a real API server: what people see.
 
 Chromium is Debian's. Each user has a browser window and a `sunkctl ui` of their own.
@@ -34,7 +35,7 @@ from sunk_lab.reserved import reserved_lab
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.requests import answering
 
-pytestmark = [pytest.mark.lab, pytest.mark.nightly]
+pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(1200)]
 
 CHROMIUM = "/usr/bin/chromium"
 AGO = datetime.now(UTC) - timedelta(minutes=5)
@@ -86,14 +87,20 @@ NODES = {
 
 def states() -> Iterable[tuple[str, State]]:
     yield from ((one.node, one) for one in NODES.values())
-    for name, phase in (("n-unknown", "waiting"), ("n-idle", "running")):
+    pods: tuple[tuple[str, Any], ...] = (("n-unknown", "waiting"), ("n-idle", "running"))
+    locks: tuple[tuple[str, Any], ...] = (
+        ("n-mixed", "pending"),
+        ("n-allocated", "locked"),
+        ("n-idle", "locked_strict"),
+    )
+    for name, phase in pods:
         yield (
             name,
             KubePodState(
                 changed=AGO, pod=name, namespace="slurm", nodeset="gpu", kube_node=f"kube-{name}", phase=phase
             ),
         )
-    for name, lock in (("n-mixed", "pending"), ("n-allocated", "locked"), ("n-idle", "locked_strict")):
+    for name, lock in locks:
         yield name, LockState(changed=AGO, node=name, kube_node=f"kube-{name}", lock=lock)
     jobs = [
         SlurmJobState(
@@ -108,14 +115,14 @@ def states() -> Iterable[tuple[str, State]]:
         SlurmJobState(changed=AGO, job=16, state="RUNNING", is_running=True, nodes="n-mixed"),
     ]
     yield from ((str(job.job), job) for job in jobs)
-    pods = [
+    placements = [
         placed("u1", "team-a", "train", "released", job=14, reason="waits for Resources"),
         placed("u2", "team-b", "web", "ending", job=12, node="n-mixed"),
         placed("g", "team-a", "ring", "bound", job=15, roster=Gang(kind="Job", members=())),
         placed("m1", "team-a", "ring-1", "bound", job=15, node="n-draining", gang="g", rank=1),
         placed("m0", "team-a", "ring-0", "bound", job=15, node="n-idle", gang="g", rank=0),
     ]
-    yield from ((pod.uid, pod) for pod in pods)
+    yield from ((one.uid, one) for one in placements)
     yield (
         subjects.STATISTICS_KEY,
         SlurmStatisticsState(changed=AGO, nodes_answered=FRESH, jobs_answered=FRESH),
