@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import httpx
@@ -237,7 +237,7 @@ def _until_shown(page: Page, portal: BlockingPortal, bus: Bus, number: int) -> f
 
 def _memory_mb(session: CDPSession) -> int:
     """Return what the page's process has of its own."""
-    answer: Any = session.send("SystemInfo.getProcessInfo")
+    answer = cast("Any", session).send("SystemInfo.getProcessInfo")
     processes: list[dict[str, Any]] = answer["processInfo"]
     sizes = [0]
     for process in processes:

@@ -4,6 +4,8 @@ import { ask } from "./follow.js";
 import { ageText, clockText } from "./model.js";
 
 const AGAIN_MS = 10000;
+const SOON_MS = 3000;
+const LATER = [0, 429, 503];
 
 export class Story {
   constructor(element, follower, facts) {
@@ -11,8 +13,8 @@ export class Story {
     this.follower = follower;
     this.facts = facts;
     this.of = null;
-    this.asked = 0;
-    this.readAt = -Infinity;
+    this.asking = null;
+    this.readAt = this.nextAt = -Infinity;
     this.before = null;
     element.addEventListener("keydown", (event) => {
       if (event.key === "Escape") this.close();
@@ -30,42 +32,49 @@ export class Story {
     fill(this.element, el("button", { type: "button", class: "close", "aria-label": "Close the story", onclick: () => this.close() }, "×"), this.title, this.age, this.now, this.why, this.past);
     this.element.hidden = false;
     this.element.focus();
-    this.readAt = -Infinity;
+    this.readAt = this.nextAt = -Infinity;
+    this.said = "";
     this.draw();
-    this.read();
   }
 
   close() {
     this.of = null;
-    this.asked += 1;
     this.element.hidden = true;
     this.before?.isConnected ? this.before.focus() : document.getElementById("main").focus();
   }
 
-  // Shows what the tables have; asks again if that changed, or from time to time.
+  // Shows what the tables have; asks again soon if that changed.
   draw(hasChanged = false) {
     if (!this.of) return;
     fill(this.now, this.facts(this.of));
-    if (hasChanged || Date.now() - this.readAt > AGAIN_MS) this.read();
+    if (hasChanged) this.nextAt = Math.min(this.nextAt, Math.max(this.readAt + SOON_MS, Date.now()));
     this.tick();
   }
 
   tick() {
-    if (!this.of || this.readAt < 0) return;
-    this.age.textContent = `Answered ${ageText((Date.now() - this.readAt) / 1000)} ago`;
+    if (!this.of) return;
+    if (!document.hidden && Date.now() >= this.nextAt) this.read();
+    if (this.readAt > 0) this.age.textContent = `Answered ${ageText((Date.now() - this.readAt) / 1000)} ago`;
   }
 
   async read() {
-    if (this.follower.isStale && this.readAt > 0) return;
-    const asked = (this.asked += 1);
-    this.readAt = this.readAt > 0 ? this.readAt : 0;
-    const path = pathOf(this.of);
-    const [why, past] = await Promise.allSettled([ask(`${path}/explain`), this.of.what === "gang" ? { items: [] } : ask(`${path}/events`, { last: "50" })]);
-    if (asked !== this.asked || !this.of) return;
-    if (why.status === "fulfilled" || past.status === "fulfilled") this.readAt = Date.now();
-    fill(this.why, el("h3", {}, "Why"), why.status === "rejected" ? refused(why.reason) : explained(why.value));
-    fill(this.past, el("h3", {}, "What happened"), past.status === "rejected" ? refused(past.reason) : events(past.value, this.of.what));
+    const of = this.of;
+    if (this.asking === of || (this.follower.isStale && this.readAt > 0)) return;
+    this.asking = of;
+    const path = pathOf(of);
+    const [why, past] = await Promise.allSettled([ask(`${path}/explain`), of.what === "gang" ? { items: [] } : ask(`${path}/events`, { last: "50" })]);
+    if (this.of !== of) return;
+    this.asking = null;
+    const isLater = [why, past].some((one) => one.status === "rejected" && LATER.includes(one.reason.status));
+    this.nextAt = Date.now() + (isLater ? SOON_MS : AGAIN_MS);
+    if (!isLater) this.readAt = Date.now();
+    if (isLater && this.said) return; // What is there stays, as old as it says.
     this.tick();
+    const said = JSON.stringify([why, past, why.reason?.message, past.reason?.message]);
+    if (this.said === said) return; // Who reads it keeps the place.
+    this.said = said;
+    fill(this.why, el("h3", {}, "Why"), why.status === "rejected" ? refused(why.reason) : explained(why.value));
+    fill(this.past, el("h3", {}, "What happened"), past.status === "rejected" ? refused(past.reason) : events(past.value, of.what));
   }
 }
 
