@@ -40,6 +40,7 @@ POLL_S: Final = 0.9
 """As the page asks."""
 IN_FLIGHT: Final = 128
 OK: Final = 200
+LATER: Final = (429, 503)
 RIGHTS: Final = """
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -131,13 +132,24 @@ class Viewer:
         self.after: dict[str, str] = {}
         self.took_ms: list[float] = []
         self.rows = 0
+        self.refused = 0
+
+    async def answer(self, path: str, query: dict[str, str]) -> tuple[float, httpx.Response]:
+        """Return an answer and the time in ms; ask again where there is none now, and count that."""
+        while True:
+            began = time.perf_counter()
+            answer = await self.http.get(f"{ROOT}/{path}", params=query)
+            took_ms = (time.perf_counter() - began) * 1000
+            if answer.status_code not in LATER:
+                break
+            self.refused += 1
+            await anyio.sleep(POLL_S)
+        require(holds=answer.status_code == OK, claim=f"{path} are answered: {answer.text[:300]}")
+        return took_ms, answer
 
     async def load(self, table: str) -> tuple[float, int, int]:
         """Read a table whole; return the time in ms, its bytes and its rows."""
-        began = time.perf_counter()
-        answer = await self.http.get(f"{ROOT}/{table}")
-        took_ms = (time.perf_counter() - began) * 1000
-        require(holds=answer.status_code == OK, claim=f"{table} are answered: {answer.text[:300]}")
+        took_ms, answer = await self.answer(table, {})
         found = answer.json()
         self.after[table] = found["after"]
         return took_ms, len(answer.content), len(found["items"])
@@ -146,10 +158,8 @@ class Viewer:
         """Ask for changes for so long."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            began = time.perf_counter()
-            answer = await self.http.get(f"{ROOT}/changes", params=self.after)
-            self.took_ms.append((time.perf_counter() - began) * 1000)
-            require(holds=answer.status_code == OK, claim=f"changes are answered: {answer.text[:300]}")
+            took_ms, answer = await self.answer("changes", self.after)
+            self.took_ms.append(took_ms)
             found = answer.json()
             require(holds=not found["whole"], claim="changes are known")
             self.rows += len(found["nodes"]) + len(found["jobs"])
@@ -186,7 +196,7 @@ async def followed(stage: ViewStage, bus: Bus, sizes: Sizes) -> None:
     for name in ("rest", "busy"):
         usage, written = Usage(stage.pid), list[int]()
         for viewer in viewers:
-            viewer.took_ms, viewer.rows = [], 0
+            viewer.took_ms, viewer.rows, viewer.refused = [], 0, 0
         async with anyio.create_task_group() as tasks:
             if name == "busy":
                 tasks.start_soon(change, bus, sizes, written)
@@ -195,7 +205,12 @@ async def followed(stage: ViewStage, bus: Bus, sizes: Sizes) -> None:
                     following.start_soon(viewer.follow, sizes.seconds)
             tasks.cancel_scope.cancel()
         took = [one for viewer in viewers for one in viewer.took_ms]
-        figures = {"changes": float(len(written)), "rows": float(sum(viewer.rows for viewer in viewers))}
+        refused = float(sum(viewer.refused for viewer in viewers))
+        figures = {
+            "changes": float(len(written)),
+            "refused": refused,
+            "rows": float(sum(viewer.rows for viewer in viewers)),
+        }
         emit(f"view.{name}", len(took), percentiles(took), usage.figures("view"), figures)
         require(holds=bool(figures["rows"]) == bool(written), claim="changes are shown, and nothing else")
     for viewer in viewers:
