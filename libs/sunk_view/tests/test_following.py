@@ -179,6 +179,23 @@ async def test_a_replica_that_is_behind_says_so_and_moves_no_reader_back(cluster
     assert found.after["jobs"].endswith(".1000000")
 
 
+async def test_a_replica_that_is_behind_in_one_bucket_of_a_row_sends_none_and_what_it_lacked_comes_later(
+    cluster: Cluster,
+) -> None:
+    behind, states = cluster.positions("nodes")["nodes"], cluster.states
+    head, _, revisions = behind.rpartition(".")
+    nodes, pods, locks = map(int, revisions.split("-"))
+    states.nodes.apply_own("d1", node("d1", "MIXED"), nodes + 1)
+    ahead = f"{head}.{nodes}-{pods}-{locks + 1}"
+    late = await cluster.changes({"nodes": ahead})
+    states.locks.apply_own("d1", LockState(changed=T0, node="d1", kube_node="n1", lock="locked"), locks + 1)
+    found = await cluster.changes(late.after)
+
+    assert (late.late, late.nodes, late.gone, late.after) == (("nodes",), (), {}, {"nodes": ahead})
+    assert [(row.node, row.state, row.lock) for row in found.nodes] == [("d1", "MIXED", "locked")]
+    assert found.late == ()
+
+
 async def test_more_changes_than_one_answer_holds_are_the_whole(cluster: Cluster) -> None:
     at = cluster.positions("jobs")
     view = cluster.states.jobs

@@ -74,15 +74,17 @@ def _part(states: ClusterStates, table: str, known: Position | None) -> _Part:
     if known is None or not positions.is_good(known, here):
         return _Part(at=here, is_whole=True)
     found = [view.after(revision) for view, revision in zip(views, revisions, strict=True)]
-    newest = tuple(max(read, revision) for (read, _), revision in zip(found, revisions, strict=True))
+    newest = tuple(read for read, _ in found)
+    if any(read < revision for read, revision in zip(newest, revisions, strict=True)):
+        # A row is of all its buckets: made of an older one it would take the place of a newer row for good.
+        return _Part(at=known, is_late=True)
     at = msgspec.structs.replace(here, revisions=newest)
-    is_late = any(read < revision for (read, _), revision in zip(found, revisions, strict=True))
     keys = {key for _, changed in found for key in changed}
     if len(keys) > ROWS_MAX:
         return _Part(at=at, is_whole=True)
     rows = _ROWS[table](states, keys)
     gone = tuple(f"{states.cluster}/{_shown(table, key)}" for key in sorted(keys - rows.keys()))
-    return _Part(rows=tuple(rows[key] for key in sorted(rows)), gone=gone, at=at, is_late=is_late)
+    return _Part(rows=tuple(rows[key] for key in sorted(rows)), gone=gone, at=at)
 
 
 def _shown(table: str, key: str) -> str:
