@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import cast
 
+import anyio
 import httpx
 import pytest
 from starlette.applications import Starlette
 
 from sunk_ctl.cluster import Cluster
-from sunk_ctl.ui import Forwarder
+from sunk_ctl.ui import Forwarder, free_port, serve
 from sunk_ctl.ui_gate import START, Elsewhere, Refusal, Wanted, judged
 from sunk_events.view import ROOT
 from sunk_kube.errors import KubeBusyError, KubeNotFoundError, KubeRejectedError, KubeUnavailableError
@@ -17,13 +18,13 @@ from sunk_runtime.http_pages import HEADERS
 
 SECRET = "s3cret"  # noqa: S105 - of a test
 PORT = 4321
-HOST = f"127.0.0.1:{PORT}"
+HOST = f"0f1e2d.localhost:{PORT}"
 
 
 def judge(
     path: str, headers: Mapping[str, str] | None = None, query: tuple[tuple[str, str], ...] = ()
 ) -> Wanted | Elsewhere | Refusal:
-    return judged(path, query, {"host": HOST} | dict(headers or {}), secret=SECRET, port=PORT)
+    return judged(path, query, {"host": HOST} | dict(headers or {}), secret=SECRET, own=HOST)
 
 
 @pytest.mark.parametrize(
@@ -31,10 +32,15 @@ def judge(
     [
         {"host": "attacker.example"},
         {"host": f"localhost:{PORT}"},
-        {"host": f"127.0.0.1:{PORT + 1}"},
+        {"host": f"127.0.0.1:{PORT}"},
+        {"host": f"0f1e2d.localhost:{PORT + 1}"},
+        {"host": f"another.localhost:{PORT}"},
+        {"host": f"x.0f1e2d.localhost:{PORT}"},
         {"host": ""},
         {"origin": "http://attacker.example"},
-        {"origin": f"http://127.0.0.1:{PORT + 1}"},
+        {"origin": f"http://127.0.0.1:{PORT}"},
+        {"origin": f"http://0f1e2d.localhost:{PORT + 1}"},
+        {"origin": f"http://another.localhost:{PORT}"},
         {"origin": "null"},
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
@@ -110,7 +116,7 @@ class Api:
 
 def browser(api: Api) -> httpx.AsyncClient:
     cluster = cast("Cluster", SimpleNamespace(api=api))
-    app = Starlette(routes=Forwarder(cluster, PORT, SECRET).routes())
+    app = Starlette(routes=Forwarder(cluster, HOST, SECRET).routes())
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=f"http://{HOST}")
 
 
@@ -153,3 +159,27 @@ async def test_what_is_refused_never_reaches_the_api_server() -> None:
     assert codes == [404, 404, 405, 403]
     assert (start.status_code, start.headers["location"]) == (307, f"/{SECRET}/{START}")
     assert api.asked == []
+
+
+@pytest.mark.anyio
+async def test_each_run_has_a_name_that_no_other_had_at_that_port(capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    cluster = cast("Cluster", SimpleNamespace(api=Api(b"{}")))
+    found: list[tuple[str, int, int]] = []
+    for _ in range(2):
+        async with anyio.create_task_group() as tasks, httpx.AsyncClient(trust_env=False) as http:
+            tasks.start_soon(serve, cluster, port)
+            printed = ""
+            while not printed:
+                await anyio.sleep(0.02)
+                printed = capsys.readouterr().out.strip()
+            address = httpx.URL(printed)
+            at = address.copy_with(host="127.0.0.1")
+            right = await http.get(at, headers={"Host": address.netloc.decode()})
+            wrong = await http.get(at)
+            found.append((address.host, right.status_code, wrong.status_code))
+            tasks.cancel_scope.cancel()
+
+    assert [codes for _, *codes in found] == [[200, 403]] * 2
+    assert len({host for host, *_ in found}) == 2
+    assert all(host.endswith(".localhost") for host, *_ in found)

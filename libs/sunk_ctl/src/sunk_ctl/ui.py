@@ -27,12 +27,16 @@ from sunk_runtime.http_pages import HEADERS
 
 ADDRESS: Final = "127.0.0.1"
 SECRET_BYTES: Final = 32
+NAME_BYTES: Final = 16
 LOOK_S: Final = 0.02
 
 
 def ui(
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0: any that is free")
+        int,
+        typer.Option(
+            "--port", min=0, max=65535, help="Port on 127.0.0.1; 0: any that is free, which is safer"
+        ),
     ] = 0,
     context: Context = "",
     kubeconfig: Config = None,
@@ -61,7 +65,8 @@ def free_port() -> int:
 
 async def serve(cluster: Cluster, port: int) -> None:
     """Serve until cancelled; print the address once it is there."""
-    forwarder, health = Forwarder(cluster, port, secrets.token_urlsafe(SECRET_BYTES)), Health()
+    own = f"{secrets.token_hex(NAME_BYTES)}.localhost:{port}"
+    forwarder, health = Forwarder(cluster, own, secrets.token_urlsafe(SECRET_BYTES)), Health()
     health.require("this server", lambda: False)
     async with anyio.create_task_group() as tasks:
 
@@ -78,15 +83,15 @@ async def serve(cluster: Cluster, port: int) -> None:
 class Forwarder:
     """Asks the view in a browser's place."""
 
-    def __init__(self, cluster: Cluster, port: int, secret: str) -> None:
+    def __init__(self, cluster: Cluster, own: str, secret: str) -> None:
         self._cluster = cluster
-        self._port = port
+        self._own = own
         self._secret = secret
 
     @property
     def address(self) -> str:
         """What the user opens; who has it asks with the user's rights."""
-        return f"http://{ADDRESS}:{self._port}/{self._secret}/{START}"
+        return f"http://{self._own}/{self._secret}/{START}"
 
     def routes(self) -> list[BaseRoute]:
         """Return the one route: every path is judged, also those that a service has by itself."""
@@ -98,7 +103,7 @@ class Forwarder:
             request.query_params.multi_items(),
             dict(request.headers),
             secret=self._secret,
-            port=self._port,
+            own=self._own,
         )
         match found:
             case Refusal():

@@ -5,7 +5,8 @@ neither another user of this machine nor a page of another site gets in; a reque
 page's files, and nothing else of the API server.
 
 The secret is in the path and in no cookie: cookies are sent to each port of 127.0.0.1, also to another
-user's.
+user's. The name is another one each time: a browser keeps what a server has stored in it, service workers
+among that, by name and port, and whoever had the port before would be asked in our place.
 """
 
 import hmac
@@ -54,7 +55,7 @@ def judged(
     headers: Mapping[str, str],
     *,
     secret: str,
-    port: int,
+    own: str,
 ) -> Wanted | Elsewhere | Refusal:
     """Return what a ``GET`` of *path* is.
 
@@ -63,10 +64,10 @@ def judged(
         query: Decoded.
         headers: Names in lower case.
         secret: What the address begins with.
-        port: Ours.
+        own: Our name and port.
     """
     given, _, rest = path.removeprefix("/").partition("/")
-    if stranger := _stranger(headers, f"127.0.0.1:{port}"):
+    if stranger := _stranger(headers, own):
         return Refusal(status=403, text=stranger)
     if not hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode()):
         return Refusal(status=404, text="open the whole address that sunkctl ui printed")
@@ -84,7 +85,7 @@ def judged(
 def _stranger(headers: Mapping[str, str], own: str) -> str:
     """Return why a request is of no page of ours at *own*; empty: it is, or of who typed the address."""
     if headers.get("host", "") != own:
-        return f"this is http://{own} and has no other name"
+        return "open the whole address that sunkctl ui printed"  # The name is told to who has it only.
     if headers.get("origin", f"http://{own}") != f"http://{own}":
         return "a page of another site may not ask"
     if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:

@@ -654,7 +654,11 @@ def test_changes_are_of_what_each_may_see_and_name_no_pod_of_others(stage: Stage
 
 
 def test_ui_hands_a_browser_the_users_own_answers_and_nobody_elses(stage: Stage) -> None:
-    with stage.ui("erin") as address, httpx.Client(trust_env=False) as browser:
+    with stage.ui("erin") as printed, httpx.Client(trust_env=False) as browser:
+        # A browser resolves names below localhost by itself.
+        own = httpx.URL(printed)
+        browser.headers["Host"] = own.netloc.decode()
+        address = str(own.copy_with(host="127.0.0.1"))
         base = address.removesuffix("page/index.html")
         page, nodes, jobs = (browser.get(f"{base}{path}") for path in ("page/index.html", "nodes", "jobs"))
         secrets = browser.get(f"{base}../../api/v1/namespaces/sunk/secrets")
