@@ -1,5 +1,6 @@
 """What has changed since a reader asked, on a real bus, with a test's own decisions about rights."""
 
+import hashlib
 from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -131,7 +132,7 @@ async def test_what_went_is_named_once(cluster: Cluster) -> None:
     assert found.gone == {
         "nodes": ("c1/d1",),
         "jobs": ("c1/7", "c1/8"),
-        "placements": (f"c1/{key_of('u1')}",),
+        "placements": (f"c1/{key_of('u1', cluster.states.row_secret)}",),
     }
     assert (found.nodes, found.jobs, found.placements) == ((), (), ())
     assert after.gone == {}
@@ -144,6 +145,19 @@ async def test_a_member_that_changes_has_the_name_of_its_gang(cluster: Cluster) 
     found = await cluster.changes(at)
 
     assert [(row.pod, row.gang) for row in found.placements] == [("pod-m", "pod-g")]
+
+
+async def test_the_key_of_a_hidden_gang_is_not_the_digest_of_its_names(cluster: Cluster) -> None:
+    at = cluster.positions("placements")
+    await cluster.write("gang-of-team-a", pod("gang-of-team-a"))
+    found = await cluster.changes(at)
+    unkeyed = hashlib.blake2s(b"gang-of-team-a", digest_size=12).hexdigest()
+    ours = cluster.positions("nodes", "placements")
+    cluster.states.row_secret = b"of another process"
+    again = await cluster.changes(ours)
+
+    assert [row.key == unkeyed for row in found.placements] == [False]
+    assert again.whole == ("placements",)
 
 
 async def test_only_tables_that_the_caller_may_see_are_answered(cluster: Cluster) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sunk_view.positions import GOOD_S, Position, is_good, key_of, mark, read, written
+from sunk_view.positions import GOOD_S, Position, is_good, key_of, mark, read, row_secret, written
 
 AT = Position(mark=mark(["2026-01-01", "2026-01-02"]), time_s=1000, revisions=(5, 0, 7))
 
@@ -51,6 +51,14 @@ def test_a_position_counts_for_the_same_buckets_and_a_limited_time(
     assert is_good(known, AT) is good
 
 
-def test_a_key_of_a_row_does_not_say_the_uid() -> None:
-    assert key_of("uid-1") != key_of("uid-2")
-    assert "uid" not in key_of("uid-1")
+def test_a_key_of_a_row_does_not_say_the_uid_and_cannot_be_guessed_without_the_secret() -> None:
+    ours, theirs = row_secret(b"private key"), row_secret(b"another")
+
+    assert key_of("uid-1", ours) != key_of("uid-2", ours)
+    assert key_of("uid-1", ours) != key_of("uid-1", theirs)
+    assert "uid" not in key_of("uid-1", ours)
+
+
+def test_a_position_says_by_which_secret_the_keys_of_rows_are_made() -> None:
+    assert mark(["2026"], row_secret(b"a")) == mark(["2026"], row_secret(b"a"))
+    assert mark(["2026"], row_secret(b"a")) != mark(["2026"], row_secret(b"b"))

@@ -60,7 +60,9 @@ def after(clusters: Sequence[ClusterStates], table: str) -> str:
 def _position(states: ClusterStates, table: str, revisions: tuple[int, ...] | None = None) -> Position:
     views = _views(states, table)
     return Position(
-        mark=positions.mark(view.created for view in views),
+        mark=positions.mark(
+            (view.created for view in views), states.row_secret if table == "placements" else b""
+        ),
         time_s=int(now().timestamp()),
         revisions=tuple(view.after(0)[0] for view in views) if revisions is None else revisions,
     )
@@ -83,12 +85,12 @@ def _part(states: ClusterStates, table: str, known: Position | None) -> _Part:
     if len(keys) > ROWS_MAX:
         return _Part(at=at, is_whole=True)
     rows = _ROWS[table](states, keys)
-    gone = tuple(f"{states.cluster}/{_shown(table, key)}" for key in sorted(keys - rows.keys()))
+    gone = tuple(f"{states.cluster}/{_shown(states, table, key)}" for key in sorted(keys - rows.keys()))
     return _Part(rows=tuple(rows[key] for key in sorted(rows)), gone=gone, at=at)
 
 
-def _shown(table: str, key: str) -> str:
-    return positions.key_of(key) if table == "placements" else key
+def _shown(states: ClusterStates, table: str, key: str) -> str:
+    return positions.key_of(key, states.row_secret) if table == "placements" else key
 
 
 def _node_rows(states: ClusterStates, keys: set[str]) -> dict[str, Row]:
@@ -108,7 +110,7 @@ def _pod_rows(states: ClusterStates, keys: set[str]) -> dict[str, Row]:
     found = {key: one for key in keys if (one := states.placements.get(key)) is not None}
     gangs = {one.gang for one in found.values() if one.gang} - found.keys()
     known = found | {gang: one for gang in gangs if (one := states.placements.get(gang)) is not None}
-    return {key: tables.pod_row(states.cluster, one, known) for key, one in found.items()}
+    return {key: tables.pod_row(states.cluster, one, known, states.row_secret) for key, one in found.items()}
 
 
 _ROWS: Final[dict[str, Callable[[ClusterStates, set[str]], dict[str, Row]]]] = {

@@ -28,14 +28,22 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """Of each bucket, in the table's own order."""
 
 
-def mark(created: Iterable[str]) -> str:
-    """Return what tells buckets that were *created* then from others of the same names."""
-    return hashlib.blake2s("\n".join(created).encode(), digest_size=6).hexdigest()
+def mark(created: Iterable[str], secret: bytes = b"") -> str:
+    """Return what tells buckets that were *created* then, and keys of rows by *secret*, from others."""
+    return hashlib.blake2s("\n".join(created).encode(), key=secret, digest_size=6).hexdigest()
 
 
-def key_of(uid: str) -> str:
-    """Return what tells the row of a Pod from others, and does not say its uid."""
-    return hashlib.blake2s(uid.encode(), digest_size=12).hexdigest()
+def key_of(uid: str, secret: bytes) -> str:
+    """Return what tells the row of a Pod or gang from others, and cannot be guessed.
+
+    The uid of a gang is made of names: who reads its digest without a *secret* tries names until one fits.
+    """
+    return hashlib.blake2s(uid.encode(), key=secret, digest_size=12).hexdigest()
+
+
+def row_secret(private_key: bytes) -> bytes:
+    """Return a secret for `key_of` that all replicas with the *private_key* have."""
+    return hashlib.blake2s(private_key, person=b"row keys").digest()
 
 
 def written(positions: Mapping[str, Position]) -> str:

@@ -234,7 +234,7 @@ class Serving:
         rows = [
             row
             for one in self._clusters
-            for row in tables.pod_rows(one.cluster, one.placements.values(), namespace)
+            for row in tables.pod_rows(one.cluster, one.placements.values(), one.row_secret, namespace)
         ]
         return Pods(items=tuple(rows))
 

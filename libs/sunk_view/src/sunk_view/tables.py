@@ -122,22 +122,31 @@ def job_rows(cluster: str, jobs: Iterable[SlurmJobState]) -> tuple[JobRow, ...]:
     )
 
 
-def pod_rows(cluster: str, placements: Iterable[PlacementState], namespace: str = "") -> tuple[PodRow, ...]:
-    """Return a row for each Pod and gang that Slurm places, of one *namespace* if it is given."""
+def pod_rows(
+    cluster: str, placements: Iterable[PlacementState], secret: bytes, namespace: str = ""
+) -> tuple[PodRow, ...]:
+    """Return a row for each Pod and gang that Slurm places, of one *namespace* if it is given.
+
+    Args:
+        cluster: Of Slurm.
+        placements: Of it.
+        secret: Makes the keys of rows.
+        namespace: Of Kubernetes.
+    """
     known = {placement.uid: placement for placement in placements}
     return tuple(
-        pod_row(cluster, one, known)
+        pod_row(cluster, one, known, secret)
         for one in sorted(known.values(), key=lambda one: (one.namespace, one.pod, one.uid))
         if not namespace or one.namespace == namespace
     )
 
 
-def pod_row(cluster: str, one: PlacementState, known: Mapping[str, PlacementState]) -> PodRow:
+def pod_row(cluster: str, one: PlacementState, known: Mapping[str, PlacementState], secret: bytes) -> PodRow:
     """Return the row of a Pod or gang; *known*: placements by key, its gang's among them."""
     gang = known.get(one.gang)
     return PodRow(
         cluster=cluster,
-        key=key_of(one.uid),
+        key=key_of(one.uid, secret),
         namespace=one.namespace,
         pod=one.pod,
         phase=one.phase,
