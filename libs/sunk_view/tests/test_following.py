@@ -19,7 +19,7 @@ from sunk_events.placements import PlacementState
 from sunk_events.view import Changes
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import until
-from sunk_runtime.views import following
+from sunk_runtime.views import StateView, following
 from sunk_view import following as tables
 from sunk_view.access import Access, Right
 from sunk_view.callers import Caller
@@ -145,6 +145,27 @@ async def test_a_member_that_changes_has_the_name_of_its_gang(cluster: Cluster) 
     found = await cluster.changes(at)
 
     assert [(row.pod, row.gang) for row in found.placements] == [("pod-m", "pod-g")]
+
+
+async def test_members_of_a_gang_that_changes_or_goes_are_told_again(cluster: Cluster) -> None:
+    await cluster.write("m", pod("m", gang="g"))
+    at = cluster.positions("placements")
+    await cluster.write("g", pod("g"))
+    came = await cluster.changes(at)
+    await cluster.end("g", PlacementState)
+    went = await cluster.changes(came.after)
+
+    assert {row.pod: row.gang for row in came.placements} == {"pod-m": "pod-g", "pod-g": ""}
+    assert [(row.pod, row.gang) for row in went.placements] == [("pod-m", "")]
+
+
+async def test_who_follows_no_table_hears_of_a_silent_bus_and_nothing_of_slurm(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StateView, "age_s", 12.0)
+    found = await cluster.changes({})
+
+    assert (found.silent_s, found.slurm_seen) == (12.0, {})
 
 
 async def test_the_key_of_a_hidden_gang_is_not_the_digest_of_its_names(cluster: Cluster) -> None:

@@ -82,6 +82,8 @@ def _part(states: ClusterStates, table: str, known: Position | None) -> _Part:
         return _Part(at=known, is_late=True)
     at = msgspec.structs.replace(here, revisions=newest)
     keys = {key for _, changed in found for key in changed}
+    if table == "placements":
+        keys |= _members(states, keys)
     if len(keys) > ROWS_MAX:
         return _Part(at=at, is_whole=True)
     rows = _ROWS[table](states, keys)
@@ -91,6 +93,11 @@ def _part(states: ClusterStates, table: str, known: Position | None) -> _Part:
 
 def _shown(states: ClusterStates, table: str, key: str) -> str:
     return positions.key_of(key, states.row_secret) if table == "placements" else key
+
+
+def _members(states: ClusterStates, keys: set[str]) -> set[str]:
+    """Return the members of those of *keys* that are gangs: their rows have its name."""
+    return {one.uid for one in states.placements.values() if one.gang in keys} if keys else set()
 
 
 def _node_rows(states: ClusterStates, keys: set[str]) -> dict[str, Row]:
@@ -153,7 +160,9 @@ class Following:
             table: tuple(row for part in parts for row in part.rows) for table, parts in known.items()
         }
         gone = {table: tuple(one for part in parts for one in part.gone) for table, parts in known.items()}
-        heard = [view.age_s for table in found for states in self._clusters for view in _views(states, table)]
+        heard = [
+            view.age_s for table in TABLES for states in self._clusters for view in _views(states, table)
+        ]
         return Changes(
             time=now(),
             silent_s=round(max(heard, default=0.0), 1),
@@ -167,7 +176,7 @@ class Following:
             whole=whole,
             late=tuple(table for table, parts in known.items() if any(part.is_late for part in parts)),
             refused=refused,
-            slurm_seen=slurm_seen(self._clusters),
+            slurm_seen=slurm_seen(self._clusters) if "nodes" in found else {},
             **rows,
         )
 
