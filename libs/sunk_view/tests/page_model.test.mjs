@@ -8,7 +8,7 @@ const node = (fields) => ({
   cluster: "c1", node: "d1", state: "IDLE", flags: [], reason: "", reason_user: "", reason_changed: null, is_drain: false, is_busy: false,
   is_down: false, partitions: [], kube_node: "", nodeset: "", is_cordoned: false, lock: "false", ...fields,
 });
-const job = (fields) => ({ cluster: "c1", job: 1, name: "x", state: "RUNNING", nodes: "", priority: null, is_held: false, partition: "p", ...fields });
+const job = (fields) => ({ cluster: "c1", job: 1, name: "x", state: "RUNNING", nodes: "", priority: null, is_held: false, is_placeholder: false, partition: "p", ...fields });
 const pod = (fields) => ({
   cluster: "c1", key: "k1", namespace: "team-a", pod: "web", phase: "bound", job: null, node: "", is_gang: false, gang: "", rank: null, ...fields,
 });
@@ -31,9 +31,9 @@ test("hostlists are expanded, with their zeros, and never without end", () => {
   assert.deepEqual(model.hosts("a[1-"), ["a[1-"]);
 });
 
-test("a placeholder is no job of a user, also where its Pod is hidden", () => {
+test("a placeholder is no job of a user, and a job's name makes none of it", () => {
   const found = model.workloads(
-    [job({ nodes: "d1" }), job({ job: 2, nodes: "d1", name: "team-a/web" }), job({ job: 3, nodes: "d2", name: model.HIDDEN }), job({ job: 4, nodes: "d3" }), job({ job: 5, nodes: "d4", state: "COMPLETING" })],
+    [job({ nodes: "d1" }), job({ job: 2, nodes: "d1", is_placeholder: true }), job({ job: 3, nodes: "d2", name: model.HIDDEN, is_placeholder: true }), job({ job: 4, nodes: "d3", is_placeholder: true }), job({ job: 5, nodes: "d4", state: "COMPLETING" }), job({ job: 6, nodes: "d[6-7]", name: "exp/lr0.1" }), job({ job: 7, nodes: "d7", name: model.HIDDEN })],
     [pod({ node: "d1", job: 2 }), pod({ node: "d3", job: 4, phase: "ending" }), pod({ node: "d5", phase: "released" })],
   );
   assert.equal(model.workOf(found.get("c1/d1")), "both");
@@ -42,6 +42,7 @@ test("a placeholder is no job of a user, also where its Pod is hidden", () => {
   assert.equal(found.get("c1/d3").leaving, true);
   assert.equal(found.get("c1/d4").leaving, true);
   assert.equal(model.workOf(found.get("c1/d5")), "none");
+  assert.deepEqual([model.workOf(found.get("c1/d6")), found.get("c1/d7").jobs.length], ["job", 2]);
 });
 
 test("a label says all that colour and shape say, and that what is old was so", () => {

@@ -46,8 +46,8 @@ def node(name: str, state: str = "IDLE", **fields: Any) -> SlurmNodeState:  # no
     return SlurmNodeState(changed=T0, node=name, state=state, **fields)
 
 
-def job(number: int, state: str = "PENDING", *, is_over: bool = False) -> SlurmJobState:
-    return SlurmJobState(changed=T0, job=number, state=state, is_over=is_over)
+def job(number: int, state: str = "PENDING", **fields: Any) -> SlurmJobState:  # noqa: ANN401 - of the struct
+    return SlurmJobState(changed=T0, job=number, state=state, **fields)
 
 
 def pod(uid: str, phase: Any = "released", gang: str = "") -> PlacementState:  # noqa: ANN401 - a literal
@@ -168,6 +168,21 @@ async def test_who_follows_no_table_hears_of_a_silent_bus_and_nothing_of_slurm(
     assert (found.silent_s, found.slurm_seen) == (12.0, {})
 
 
+async def test_a_job_is_a_placeholder_by_its_placement_and_never_by_its_name(cluster: Cluster) -> None:
+    await cluster.write("7", job(7, "RUNNING", name="team-a/web"))
+    await cluster.write("8", job(8, "RUNNING", name="exp/lr0.1"))
+    at = cluster.positions("jobs")
+    placement = msgspec.structs.replace(pod("u1", "bound"), job=7)
+    await cluster.write("u1", placement)
+    found = await cluster.changes(at)
+    await cluster.write("8", job(8, "RUNNING", is_completing=True, name="exp/lr0.1"))
+    await cluster.write("u1", msgspec.structs.replace(placement, lost=T0))
+    after = await cluster.changes(found.after)
+
+    assert [(row.job, row.is_placeholder) for row in found.jobs] == [(7, True)]
+    assert [(row.job, row.is_placeholder) for row in after.jobs] == [(7, False), (8, False)]
+
+
 async def test_the_key_of_a_hidden_gang_is_not_the_digest_of_its_names(cluster: Cluster) -> None:
     at = cluster.positions("placements")
     await cluster.write("gang-of-team-a", pod("gang-of-team-a"))
@@ -207,11 +222,11 @@ async def test_what_is_not_known_is_to_be_read_whole(cluster: Cluster) -> None:
 
 async def test_a_replica_that_is_behind_says_so_and_moves_no_reader_back(cluster: Cluster) -> None:
     at = cluster.positions("jobs")["jobs"]
-    ahead = f"{at.rpartition('.')[0]}.1000000"
+    ahead = f"{at.rpartition('-')[0]}-1000000"
     found = await cluster.changes({"jobs": ahead})
 
     assert (found.late, found.jobs, found.whole) == (("jobs",), (), ())
-    assert found.after["jobs"].endswith(".1000000")
+    assert found.after["jobs"].endswith("-1000000")
 
 
 async def test_a_replica_that_is_behind_in_one_bucket_of_a_row_sends_none_and_what_it_lacked_comes_later(

@@ -85,6 +85,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     started: Moment | None = None
     priority: Count | None = None
     is_held: bool = False
+    is_placeholder: bool = False
+    """It is the job of a Pod that Slurm places, as the bus says; a name proves nothing."""
 
 
 class PodRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,7 +42,7 @@ def _views(states: ClusterStates, table: str) -> tuple[StateView[Any], ...]:
         case "nodes":
             return (states.nodes, states.kube_pods, states.locks)
         case "jobs":
-            return (states.jobs,)
+            return (states.jobs, states.placements)
         case _:
             return (states.placements,)
 
@@ -81,9 +81,7 @@ def _part(states: ClusterStates, table: str, known: Position | None) -> _Part:
         # A row is of all its buckets: made of an older one it would take the place of a newer row for good.
         return _Part(at=known, is_late=True)
     at = msgspec.structs.replace(here, revisions=newest)
-    keys = {key for _, changed in found for key in changed}
-    if table == "placements":
-        keys |= _members(states, keys)
+    keys = _KEYS[table](states, *(changed for _, changed in found))
     if len(keys) > ROWS_MAX:
         return _Part(at=at, is_whole=True)
     rows = _ROWS[table](states, keys)
@@ -95,9 +93,28 @@ def _shown(states: ClusterStates, table: str, key: str) -> str:
     return positions.key_of(key, states.row_secret) if table == "placements" else key
 
 
-def _members(states: ClusterStates, keys: set[str]) -> set[str]:
-    """Return the members of those of *keys* that are gangs: their rows have its name."""
-    return {one.uid for one in states.placements.values() if one.gang in keys} if keys else set()
+def _node_keys(_: ClusterStates, *changed: list[str]) -> set[str]:
+    return {key for some in changed for key in some}
+
+
+def _job_keys(states: ClusterStates, jobs: list[str], placements: list[str]) -> set[str]:
+    """Return those that changed, and those that a placement now says are placeholders."""
+    found = [one for key in placements if (one := states.placements.get(key)) is not None]
+    ours = {str(one.job) for one in found if one.job is not None}
+    return {*jobs, *(job for job in ours if states.jobs.get(job) is not None)}
+
+
+def _pod_keys(states: ClusterStates, placements: list[str]) -> set[str]:
+    """Return those that changed, and the members of gangs that did: their rows have its name."""
+    keys = set(placements)
+    return keys | {one.uid for one in states.placements.values() if one.gang in keys} if keys else keys
+
+
+_KEYS: Final[dict[str, Callable[..., set[str]]]] = {
+    "nodes": _node_keys,
+    "jobs": _job_keys,
+    "placements": _pod_keys,
+}
 
 
 def _node_rows(states: ClusterStates, keys: set[str]) -> dict[str, Row]:
@@ -110,7 +127,8 @@ def _node_rows(states: ClusterStates, keys: set[str]) -> dict[str, Row]:
 
 def _job_rows(states: ClusterStates, keys: set[str]) -> dict[str, Row]:
     found = [one for key in keys if (one := states.jobs.get(key)) is not None]
-    return {str(row.job): row for row in tables.job_rows(states.cluster, found)}
+    ours = tables.placeholders(states.placements.values()) if found else ()
+    return {str(row.job): row for row in tables.job_rows(states.cluster, found, ours)}
 
 
 def _pod_rows(states: ClusterStates, keys: set[str]) -> dict[str, Row]:

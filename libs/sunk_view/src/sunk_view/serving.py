@@ -195,8 +195,14 @@ class Serving:
     async def _jobs(self, _: Request, caller: Caller) -> Answer:
         await self._access.require(caller, wide("jobs"))
         for states in self._clusters:
-            states.require(states.jobs)
-        rows = [row for one in self._clusters for row in tables.job_rows(one.cluster, one.jobs.values())]
+            states.require(states.jobs, states.placements)
+        rows = [
+            row
+            for one in self._clusters
+            for row in tables.job_rows(
+                one.cluster, one.jobs.values(), tables.placeholders(one.placements.values())
+            )
+        ]
         return Answer(body=Jobs(items=tuple(rows), after=following.after(self._clusters, "jobs")))
 
     async def _job(self, request: Request, caller: Caller) -> Answer:

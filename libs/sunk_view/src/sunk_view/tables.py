@@ -1,7 +1,7 @@
 """States of the bus as rows and counts for people. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -97,8 +97,16 @@ def lock_rows(cluster: str, locks: Iterable[LockState]) -> tuple[LockRow, ...]:
     return tuple(sorted(found, key=lambda row: (not row.waiting, row.since, row.node)))
 
 
-def job_rows(cluster: str, jobs: Iterable[SlurmJobState]) -> tuple[JobRow, ...]:
-    """Return a row for each job that is not over, or still holds nodes, by number."""
+def placeholders(placements: Iterable[PlacementState]) -> frozenset[int]:
+    """Return the jobs of Pods that Slurm places.
+
+    After Slurm has lost a job, another may have its number.
+    """
+    return frozenset(one.job for one in placements if one.job is not None and one.lost is None)
+
+
+def job_rows(cluster: str, jobs: Iterable[SlurmJobState], ours: Container[int] = ()) -> tuple[JobRow, ...]:
+    """Return a row for each job that is not over, or still holds nodes, by number; *ours*: placeholders."""
     return tuple(
         JobRow(
             cluster=cluster,
@@ -116,6 +124,7 @@ def job_rows(cluster: str, jobs: Iterable[SlurmJobState]) -> tuple[JobRow, ...]:
             started=job.started,
             priority=job.priority,
             is_held=job.is_held,
+            is_placeholder=job.job in ours,
         )
         for job in sorted(jobs, key=lambda job: job.job)
         if not job.is_over or job.is_completing

@@ -74,27 +74,21 @@ function expand(part, found, max) {
   }
 }
 
-export function isPlaceholder(job, ofPods) {
-  return job.name.includes("/") || job.name === HIDDEN || ofPods.has(`${job.cluster}/${job.job}`);
-}
-
 // What is on each node, by `cluster/node`: jobs of users, and Pods that Slurm placed there.
 export function workloads(jobs, placements) {
-  const ofPods = new Set();
   const found = new Map();
   const at = (key) => {
     if (!found.has(key)) found.set(key, { jobs: [], pods: [], leaving: false });
     return found.get(key);
   };
   for (const pod of placements) {
-    if (pod.job !== null) ofPods.add(`${pod.cluster}/${pod.job}`);
     if (pod.is_gang || !pod.node || !["started", "bound", "ending"].includes(pod.phase)) continue;
     const here = at(`${pod.cluster}/${pod.node}`);
     here.pods.push(pod);
     here.leaving ||= pod.phase === "ending";
   }
   for (const job of jobs) {
-    if (!job.nodes || job.state === "PENDING" || isPlaceholder(job, ofPods)) continue;
+    if (!job.nodes || job.state === "PENDING" || job.is_placeholder) continue;
     for (const host of hosts(job.nodes)) {
       const here = at(`${job.cluster}/${host}`);
       here.jobs.push(job);
