@@ -105,3 +105,20 @@ test("a user's own namespace takes the place of all Pods", async () => {
   assert.equal(asked.at(-2), "namespaces/team-a/pods");
   assert.deepEqual([one.tables.placements.size, one.refused.placements, one.isStale], [1, undefined, false]);
 });
+
+test("a browser's clock that is set back makes no age negative, and a machine that slept makes all old", async () => {
+  view(whole());
+  const one = new Follower(() => {});
+  await one.round();
+  const wall = Date.now;
+  let byMs = -3600000;
+  Date.now = () => wall() + byMs;
+  assert.equal(one.isStale, false);
+  const asked = view(whole({ changes: () => changes({ after: { nodes: "n2" } }) }));
+  await one.round();
+  assert.deepEqual([asked, one.isStale], [["changes"], false]);
+  byMs += 6000;
+  assert.equal(one.isStale, true);
+  Date.now = wall;
+  one.isStale;
+});

@@ -79,7 +79,7 @@ def test_each_import_of_a_module_is_a_file_of_the_page() -> None:
     assert "model.js" in imports
 
 
-@pytest.mark.parametrize("name", ["page_model.test.mjs", "page_follow.test.mjs"])
+@pytest.mark.parametrize("name", ["page_model.test.mjs", "page_follow.test.mjs", "page_recent.test.mjs"])
 def test_what_the_page_decides_in_a_javascript_engine(name: str) -> None:
     done = node(
         ["--test", "--no-warnings", str(TESTS / name)],

@@ -3,6 +3,7 @@
 // What must stay true: what is shown as present came with a whole round of answers, at most STALE_MS ago. After
 // a gap each table is read whole again before anything counts as present. A table that the user may not see
 // (or no longer) is empty.
+import { clock } from "./clock.js";
 import { STALE_MS, apply, isStale, keyOf } from "./model.js";
 
 const POLL_MS = 900;
@@ -63,12 +64,17 @@ export class Follower {
   }
 
   get isStale() {
-    return isStale(this.lastGood, Date.now());
+    return isStale(this.lastGood, clock());
   }
 
   // The view's clock, as far as it is known: a browser's own may be off.
   now() {
-    return this.time === null ? Date.now() : Date.parse(this.time) + (Date.now() - this.timeAt);
+    return this.time === null ? clock() : Date.parse(this.time) + (clock() - this.timeAt);
+  }
+
+  // Since when it is stale, by that clock.
+  get staleSince() {
+    return this.now() - (clock() - this.lastGood);
   }
 
   chooseNamespace(name) {
@@ -115,7 +121,7 @@ export class Follower {
     for (const table of TABLES) isWhole = (await this.load(table)) && isWhole;
     await this.loadNamespace();
     const followed = Object.fromEntries(TABLES.filter((table) => this.after[table]).map((table) => [table, this.after[table]]));
-    const asked = Date.now();
+    const asked = clock();
     const answer = await ask("changes", followed);
     // Something between us and the view may answer by itself, with what it kept.
     if (answer.time === this.time || Date.parse(answer.time) < Date.parse(this.time) - STALE_MS) {
@@ -131,13 +137,13 @@ export class Follower {
     const { changed, passed } = apply(this.tables, answer);
     this.passed = [...passed.reverse(), ...this.passed].slice(0, PASSED_MAX);
     this.time = answer.time;
-    this.timeAt = Date.now();
+    this.timeAt = clock();
     this.slurmSeen = answer.slurm_seen;
     this.problems = answer.problems;
     for (const table of TABLES) {
       if (!answer.after[table]) continue;
       this.after[table] = answer.after[table];
-      this.confirmedAt[table] = Date.now();
+      this.confirmedAt[table] = clock();
     }
     this.late = answer.late.length ? this.late + 1 : 0;
     const whole = this.late > LATE_MAX ? TABLES : answer.whole;
@@ -154,8 +160,8 @@ export class Follower {
   // Reads a table whole, where it must be. Returns whether the table is current then.
   async load(table) {
     if (table === "placements" && this.namespace) return true;
-    if (Date.now() - (this.confirmedAt[table] ?? -Infinity) > STALE_MS) delete this.after[table];
-    const age = Date.now() - (this.wholeAt[table] ?? -Infinity);
+    if (clock() - (this.confirmedAt[table] ?? -Infinity) > STALE_MS) delete this.after[table];
+    const age = clock() - (this.wholeAt[table] ?? -Infinity);
     if (this.after[table] && age < FRESHEN_MS) return true;
     if (this.refused[table] && age < AGAIN_MAX_MS) return true;
     if (age < WHOLE_MS) return false;
@@ -168,13 +174,13 @@ export class Follower {
       this.refused[table] = error.message;
       answer = { items: [], after: "" };
     }
-    this.wholeAt[table] = Date.now();
-    this.confirmedAt[table] = Date.now();
+    this.wholeAt[table] = clock();
+    this.confirmedAt[table] = clock();
     this.tables[table] = new Map(answer.items.map((row) => [keyOf(table, row), row]));
     this.after[table] = answer.after;
     if (answer.time) {
       this.time = answer.time;
-      this.timeAt = Date.now();
+      this.timeAt = clock();
     }
     this.changed({ [table]: null });
     return true;
@@ -182,7 +188,7 @@ export class Follower {
 
   // A user who may list Pods of a namespace, and not all, has those: there is no question for their changes.
   async loadNamespace() {
-    if (!this.namespace || Date.now() - this.namespaceAt < NAMESPACE_MS) return;
+    if (!this.namespace || clock() - this.namespaceAt < NAMESPACE_MS) return;
     let items = [];
     try {
       items = (await ask(`namespaces/${encodeURIComponent(this.namespace)}/pods`)).items;
@@ -192,7 +198,7 @@ export class Follower {
       this.refused.placements = error.message;
     }
     delete this.after.placements;
-    this.namespaceAt = Date.now();
+    this.namespaceAt = clock();
     this.tables.placements = new Map(items.map((row) => [keyOf("placements", row), row]));
     this.changed({ placements: null });
   }

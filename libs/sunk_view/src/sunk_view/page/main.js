@@ -1,19 +1,19 @@
 // Puts the page together: the views, the filters, and what is drawn when.
+import { clock } from "./clock.js";
 import { choices, el, fill, link, table } from "./dom.js";
 import { Follower, ask } from "./follow.js";
 import { Grid } from "./grid.js";
 import { HIDDEN, LOCKS, WORKS, ageText, clockText, drains, gangs, keyOf, lockOf, matchesRow, queue, stateOf, workloads } from "./model.js";
+import { Recent } from "./recent.js";
 import { Story, eventTable } from "./story.js";
 
 const TABS = ["Nodes", "Queue", "Pods", "Gangs", "Drains", "Changes"];
 const TICK_MS = 500;
-const EVENTS_MS = 5000;
-const EVENTS_MAX = 400;
 const AGES_MS = 10000;
 const byId = (id) => document.getElementById(id);
 
 const filter = { text: "", cluster: "", partition: "", lock: "", work: "", states: new Set() };
-const events = { rows: [], after: "", refused: "", problems: [], at: -Infinity, isAsking: false };
+const events = new Recent(ask);
 let tab = "Nodes";
 let work = new Map();
 let isWorkOld = true;
@@ -52,7 +52,7 @@ function tick() {
   const live = byId("live");
   let text;
   if (!follower.hasLoaded) text = follower.problem ? `No answer yet: ${follower.problem}` : "Asking …";
-  else if (isStale) text = `Stale since ${clockText(follower.lastGood)} (${ageText((Date.now() - follower.lastGood) / 1000)})${follower.problem ? `: ${follower.problem}` : ""}. All that is shown is what was then.`;
+  else if (isStale) text = `Stale since ${clockText(follower.staleSince)} (${ageText((clock() - follower.lastGood) / 1000)})${follower.problem ? `: ${follower.problem}` : ""}. All that is shown is what was then.`;
   else text = "Live";
   const look = !follower.hasLoaded ? "wait" : isStale ? "stale" : "live";
   if (live.className !== look) live.className = look;
@@ -73,7 +73,7 @@ function tick() {
     plan();
   }
   story.tick();
-  if (tab !== "Nodes" && Date.now() - drawnAt > AGES_MS) plan();
+  if (tab !== "Nodes" && clock() - drawnAt > AGES_MS) plan();
   if (tab === "Changes") readEvents();
 }
 
@@ -82,7 +82,7 @@ function tables() {
 }
 
 function draw() {
-  drawnAt = Date.now();
+  drawnAt = clock();
   const all = tables();
   if (isWorkOld) {
     work = workloads(all.jobs, all.pods);
@@ -201,29 +201,15 @@ function changesView() {
   const isOwn = Boolean(events.refused);
   const rows = (isOwn ? follower.passed : events.rows).filter((row) => matchesRow({ cluster: row.cluster }, filter, row.name, row.namespace, row.what, row.details.join(" ")));
   const note = isOwn ? el("p", { class: "legend" }, `What this page has seen of nodes since it was opened. ${events.refused}`) : null;
-  const problems = events.problems.length ? refusal(events.problems.join("; ")) : null;
-  return [note, problems, ...eventTable("What changed, the newest first", rows)].filter(Boolean);
+  const age = isOwn || events.goodAt === null ? null : el("p", { class: "legend" }, `Answered ${ageText((clock() - events.goodAt) / 1000)} ago`);
+  const problems = [events.refused ? "" : events.problem, ...events.problems].filter(Boolean);
+  return [note, age, problems.length ? refusal(problems.join("; ")) : null, ...eventTable("What changed, the newest first", rows)].filter(Boolean);
 }
 
 // Facts of the last half hour, then those after: only while somebody looks at them.
 async function readEvents() {
-  if (events.isAsking || follower.isStale || document.hidden || Date.now() - events.at < EVENTS_MS) return;
-  events.isAsking = true;
-  try {
-    const answer = await ask("events", events.after ? { after: events.after } : { last: "100", since: "1800" });
-    events.rows = [...[...answer.items].reverse(), ...events.rows].slice(0, EVENTS_MAX);
-    events.after = answer.after;
-    events.refused = "";
-    events.problems = answer.problems;
-  } catch (error) {
-    if (error.status === 403) {
-      events.refused = error.message;
-      events.rows = [];
-      events.after = "";
-    }
-  }
-  events.at = Date.now();
-  events.isAsking = false;
+  if (!events.isDue || follower.isStale || document.hidden) return;
+  await events.read();
   plan();
 }
 

@@ -1,4 +1,5 @@
 // What is said of one node, job, Pod or gang: why it is so, and what happened.
+import { clock } from "./clock.js";
 import { el, fill, table } from "./dom.js";
 import { ask } from "./follow.js";
 import { ageText, clockText } from "./model.js";
@@ -47,14 +48,14 @@ export class Story {
   draw(hasChanged = false) {
     if (!this.of) return;
     fill(this.now, this.facts(this.of));
-    if (hasChanged) this.nextAt = Math.min(this.nextAt, Math.max(this.readAt + SOON_MS, Date.now()));
+    if (hasChanged) this.nextAt = Math.min(this.nextAt, Math.max(this.readAt + SOON_MS, clock()));
     this.tick();
   }
 
   tick() {
     if (!this.of) return;
-    if (!document.hidden && Date.now() >= this.nextAt) this.read();
-    if (this.readAt > 0) this.age.textContent = `Answered ${ageText((Date.now() - this.readAt) / 1000)} ago`;
+    if (!document.hidden && clock() >= this.nextAt) this.read();
+    if (this.readAt > 0) this.age.textContent = `Answered ${ageText((clock() - this.readAt) / 1000)} ago`;
   }
 
   async read() {
@@ -66,8 +67,8 @@ export class Story {
     if (this.of !== of) return;
     this.asking = null;
     const isLater = [why, past].some((one) => one.status === "rejected" && LATER.includes(one.reason.status));
-    this.nextAt = Date.now() + (isLater ? SOON_MS : AGAIN_MS);
-    if (!isLater) this.readAt = Date.now();
+    this.nextAt = clock() + (isLater ? SOON_MS : AGAIN_MS);
+    if (!isLater) this.readAt = clock();
     if (isLater && this.said) return; // What is there stays, as old as it says.
     this.tick();
     const said = JSON.stringify([why, past, why.reason?.message, past.reason?.message]);
