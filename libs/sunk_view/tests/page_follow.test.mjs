@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
+const { clock } = await import(`${process.env.PAGE}/clock.js`);
 const { Follower } = await import(`${process.env.PAGE}/follow.js`);
 
 globalThis.document = { hidden: false };
@@ -121,4 +122,102 @@ test("a browser's clock that is set back makes no age negative, and a machine th
   assert.equal(one.isStale, true);
   Date.now = wall;
   one.isStale;
+});
+
+test("a late answer makes nothing live, and only the late table is read whole, once", async () => {
+  view(whole());
+  const one = new Follower(() => {});
+  await one.round();
+  one.lastGood = 0;
+  const known = () => ({ nodes: "n1", jobs: "j1", placements: "p1" });
+  const asked = view(whole({ changes: () => changes({ late: ["nodes"], after: known() }) }));
+  for (let count = 0; count < 30; count += 1) {
+    one.wholeAt.nodes = Math.min(one.wholeAt.nodes, clock() - 10000);
+    await one.round();
+  }
+  assert.deepEqual([asked.filter((path) => path !== "changes"), one.isStale], [["nodes"], true]);
+  view(whole({ changes: () => changes({ after: known() }) }));
+  await one.round();
+  assert.equal(one.isStale, false);
+});
+
+test("where the view's clock went back, or a place is not known, all is read whole and is live again", async () => {
+  view(whole());
+  const one = new Follower(() => {});
+  await one.round();
+  second -= 3600;
+  for (const answers of [whole(), whole({ changes: 400 })]) {
+    view(answers);
+    await assert.rejects(one.round());
+    for (const table of ["nodes", "jobs", "placements"]) one.wholeAt[table] = 0;
+    one.lastGood = 0;
+    const asked = view(whole());
+    await one.round();
+    assert.deepEqual([asked, one.isStale], [["nodes", "jobs", "placements", "changes"], false]);
+  }
+});
+
+test("an answer that is kept elsewhere and repeated makes nothing live, however often it comes", async () => {
+  const old = changes();
+  second += 100;
+  view(whole({ nodes: 403 }));
+  const one = new Follower(() => {});
+  await one.round();
+  one.lastGood = 0;
+  view(whole({ nodes: 403, changes: old }));
+  for (let count = 0; count < 5; count += 1) {
+    one.wholeAt = {};
+    await assert.rejects(one.round(), /not newer/);
+  }
+  assert.equal(one.isStale, true);
+});
+
+test("Pods of one namespace are as old as their list, and as the bus was silent then", async () => {
+  const pods = { "namespaces/team-a/pods": { items: [] } };
+  view(whole({ nodes: 403, jobs: 403, placements: 403, ...pods }));
+  const one = new Follower(() => {});
+  await one.round();
+  one.chooseNamespace("team-a");
+  await one.round();
+  assert.equal(one.isStale, false);
+  one.chooseNamespace("team-a");
+  view(whole({ ...pods, changes: () => changes({ silent_s: 12 }) }));
+  await one.round();
+  assert.equal(one.isStale, true);
+  view(whole({ ...pods }));
+  await one.round();
+  assert.equal(one.isStale, true);
+  one.namespaceAt = 0;
+  await one.round();
+  assert.equal(one.isStale, false);
+});
+
+test("after a minute without any answer nothing is asked until the user wants it", async () => {
+  view(whole());
+  const one = new Follower(() => {});
+  await one.round();
+  let asks = 0;
+  globalThis.fetch = async () => {
+    asks += 1;
+    throw new TypeError("connection refused");
+  };
+  const wall = Date.now;
+  let byMs = 0;
+  Date.now = () => wall() + byMs;
+  let pauses = 0;
+  let atStop = 0;
+  one.pause = async (ms) => {
+    pauses += 1;
+    byMs += Math.min(ms, 2000);
+    if (one.isStopped && !atStop) atStop = asks;
+    if (pauses === 90) {
+      assert.deepEqual([one.isStopped, asks], [true, atStop]);
+      one.resume();
+    }
+    if (pauses === 100) throw new Error("enough");
+  };
+  await assert.rejects(one.run(), /enough/);
+  Date.now = wall;
+  assert.ok(atStop > 20 && atStop < 40, String(atStop));
+  assert.ok(asks > atStop);
 });

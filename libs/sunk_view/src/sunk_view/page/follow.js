@@ -11,8 +11,9 @@ const ANSWER_MS = 10000;
 const AGAIN_MS = 2000;
 const AGAIN_MAX_MS = 30000;
 const WHOLE_MS = 3000;
-const NAMESPACE_MS = 5000;
+const NAMESPACE_MS = 2500;
 const LATE_MAX = 5;
+const LOST_MS = 60000;
 const FRESHEN_MS = 600000;
 const PASSED_MAX = 300;
 const BASE = "../";
@@ -23,6 +24,7 @@ export class AnswerError extends Error {
     super(message);
     this.status = status;
     this.againMs = againMs;
+    this.isLost = false;
   }
 }
 
@@ -35,7 +37,9 @@ export async function ask(path, query = {}) {
     answer = await fetch(`${BASE}${path}${text ? `?${text}` : ""}`, { signal, cache: "no-store", redirect: "error" });
     body = await answer.json();
   } catch (error) {
-    throw new AnswerError(answer?.status ?? 0, `no answer: ${error.message}`, AGAIN_MS);
+    const lost = new AnswerError(answer?.status ?? 0, `no answer: ${error.message}`, AGAIN_MS);
+    lost.isLost = answer === undefined;
+    throw lost;
   }
   if (answer.ok) return body;
   const after = Number(answer.headers.get("Retry-After")) * 1000 || AGAIN_MS;
@@ -58,9 +62,13 @@ export class Follower {
     this.wholeAt = {};
     this.confirmedAt = {};
     this.namespaceAt = -Infinity;
-    this.late = 0;
+    this.namespaceGood = -Infinity;
+    this.answered = null;
+    this.late = {};
     this.changed = changed;
     this.wake = () => {};
+    this.lostSince = null;
+    this.isStopped = false;
   }
 
   get isStale() {
@@ -79,7 +87,7 @@ export class Follower {
 
   chooseNamespace(name) {
     this.namespace = name;
-    this.namespaceAt = -Infinity;
+    this.namespaceAt = this.namespaceGood = -Infinity;
     this.tables.placements.clear();
     delete this.after.placements;
     delete this.wholeAt.placements;
@@ -90,20 +98,30 @@ export class Follower {
   async run() {
     for (;;) {
       let waitMs = POLL_MS;
-      if (document.hidden && this.hasLoaded) {
+      if (this.isStopped || (document.hidden && this.hasLoaded)) {
+        this.lostSince = null;
         await this.pause(3600000);
         continue;
       }
       try {
         await this.round();
         this.problem = "";
+        this.lostSince = null;
       } catch (error) {
         this.problem = error.message;
         waitMs = error.againMs ?? AGAIN_MS;
+        this.lostSince = error.isLost ? (this.lostSince ?? clock()) : null;
+        // Another program may have the port of the one that answered: it is not asked for ever.
+        this.isStopped = this.lostSince !== null && clock() - this.lostSince > LOST_MS;
         this.changed(null);
       }
       await this.pause(waitMs);
     }
+  }
+
+  resume() {
+    this.isStopped = false;
+    this.wake();
   }
 
   pause(ms) {
@@ -119,18 +137,36 @@ export class Follower {
   async round() {
     let isWhole = true;
     for (const table of TABLES) isWhole = (await this.load(table)) && isWhole;
-    await this.loadNamespace();
+    const isNamespaceNew = await this.loadNamespace();
     const followed = Object.fromEntries(TABLES.filter((table) => this.after[table]).map((table) => [table, this.after[table]]));
     const asked = clock();
-    const answer = await ask("changes", followed);
-    // Something between us and the view may answer by itself, with what it kept.
-    if (answer.time === this.time || Date.parse(answer.time) < Date.parse(this.time) - STALE_MS) {
+    let answer;
+    try {
+      answer = await ask("changes", followed);
+    } catch (error) {
+      if (error.status === 400) this.forget();
+      throw error;
+    }
+    // Something between us and the view may answer by itself, with what it kept; or a clock was set back.
+    const isRepeated = answer.time === this.answered;
+    this.answered = answer.time;
+    if (isRepeated || Date.parse(answer.time) < Date.parse(this.time) - STALE_MS) {
+      if (!isRepeated) this.forget();
       throw new AnswerError(0, "an answer was not newer than the one before", AGAIN_MS);
     }
     this.take(answer);
-    if (isWhole) this.lastGood = asked - 1000 * answer.silent_s;
+    const silentMs = 1000 * answer.silent_s;
+    if (isNamespaceNew) this.namespaceGood = this.namespaceAt - silentMs;
+    const good = asked - silentMs;
+    if (isWhole && !answer.late.length) this.lastGood = this.namespace ? Math.min(good, this.namespaceGood) : good;
     this.hasLoaded = true;
     this.changed(null);
+  }
+
+  // Everything is read whole, and the view's time is what it says next.
+  forget() {
+    this.after = {};
+    this.time = null;
   }
 
   take(answer) {
@@ -145,9 +181,12 @@ export class Follower {
       this.after[table] = answer.after[table];
       this.confirmedAt[table] = clock();
     }
-    this.late = answer.late.length ? this.late + 1 : 0;
-    const whole = this.late > LATE_MAX ? TABLES : answer.whole;
-    for (const table of whole) delete this.after[table];
+    for (const table of answer.whole) delete this.after[table];
+    for (const table of TABLES) {
+      this.late[table] = answer.late.includes(table) ? (this.late[table] ?? 0) + 1 : 0;
+      // Once: perhaps the bucket itself went back. A replica that is behind is waited for.
+      if (this.late[table] === LATE_MAX) delete this.after[table];
+    }
     for (const table of answer.refused) {
       delete this.after[table];
       this.tables[table].clear();
@@ -187,8 +226,10 @@ export class Follower {
   }
 
   // A user who may list Pods of a namespace, and not all, has those: there is no question for their changes.
+  // Returns whether they were read.
   async loadNamespace() {
-    if (!this.namespace || clock() - this.namespaceAt < NAMESPACE_MS) return;
+    if (!this.namespace || clock() - this.namespaceAt < NAMESPACE_MS) return false;
+    const asked = clock();
     let items = [];
     try {
       items = (await ask(`namespaces/${encodeURIComponent(this.namespace)}/pods`)).items;
@@ -198,8 +239,9 @@ export class Follower {
       this.refused.placements = error.message;
     }
     delete this.after.placements;
-    this.namespaceAt = clock();
+    this.namespaceAt = asked;
     this.tables.placements = new Map(items.map((row) => [keyOf("placements", row), row]));
     this.changed({ placements: null });
+    return true;
   }
 }

@@ -54,6 +54,8 @@ function tick() {
   if (!follower.hasLoaded) text = follower.problem ? `No answer yet: ${follower.problem}` : "Asking …";
   else if (isStale) text = `Stale since ${clockText(follower.staleSince)} (${ageText((clock() - follower.lastGood) / 1000)})${follower.problem ? `: ${follower.problem}` : ""}. All that is shown is what was then.`;
   else text = "Live";
+  if (follower.isStopped) text += " Nothing is asked any more.";
+  byId("again").hidden = !follower.isStopped;
   const look = !follower.hasLoaded ? "wait" : isStale ? "stale" : "live";
   if (live.className !== look) live.className = look;
   // A screen reader hears that it is stale, and not each second of it.
@@ -208,7 +210,7 @@ function changesView() {
 
 // Facts of the last half hour, then those after: only while somebody looks at them.
 async function readEvents() {
-  if (!events.isDue || follower.isStale || document.hidden) return;
+  if (!events.isDue || follower.isStopped || follower.isStale || document.hidden) return;
   await events.read();
   plan();
 }
@@ -268,6 +270,10 @@ function start() {
   document.addEventListener("visibilitychange", () => {
     tick();
     follower.wake();
+  });
+  byId("again").addEventListener("click", () => {
+    follower.resume();
+    tick();
   });
   setInterval(tick, TICK_MS);
   choose("Nodes");

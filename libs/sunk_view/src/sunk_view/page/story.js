@@ -60,7 +60,7 @@ export class Story {
 
   async read() {
     const of = this.of;
-    if (this.asking === of || (this.follower.isStale && this.readAt > 0)) return;
+    if (this.asking === of || this.follower.isStopped || (this.follower.isStale && this.readAt > 0)) return;
     this.asking = of;
     const path = pathOf(of);
     const [why, past] = await Promise.allSettled([ask(`${path}/explain`), of.what === "gang" ? { items: [] } : ask(`${path}/events`, { last: "50" })]);
