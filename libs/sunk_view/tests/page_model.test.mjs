@@ -50,6 +50,7 @@ test("a label says all that colour and shape say, and that what is old was so", 
   const here = { jobs: [1], pods: [], leaving: true };
   assert.equal(model.labelOf(one, here, false), "d1: draining, lock pending, a job, leaving, cordoned, bad\\u0007fan");
   assert.match(model.labelOf(one, here, true), /^d1: was draining/);
+  assert.deepEqual([model.wasText("bound", true), model.wasText("bound", false), model.wasText("", true)], ["was bound", "bound", ""]);
 });
 
 test("texts of users stay on one line and do not turn the direction", () => {

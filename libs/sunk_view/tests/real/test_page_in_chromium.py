@@ -359,6 +359,16 @@ def lose_and_regain(page: Page, lose: Callable[[], object], regain: Callable[[],
     expect(page.locator("body")).to_have_class("stale")
     expect(cell(page, "n-down")).to_have_attribute("aria-label", "n-down: was down, k8s: cordon: bad fan")
     label = cell(page, "n-idle").get_attribute("aria-label") or ""
+    for tab, words in {
+        "Drains": "was down",
+        "Queue": "was RUNNING",
+        "Pods": "was bound",
+        "Gangs": "was bound",
+    }.items():
+        page.click(f"#tab-{tab}")
+        expect(page.locator("#main")).to_contain_text(words)
+        expect(page.locator("#main caption").last).to_contain_text("as it was at 20")
+    page.click("#tab-Nodes")
     regain()
     expect(page.locator("#live")).to_have_class("live")
     expect(page.locator("body")).not_to_have_class("stale")

@@ -3,7 +3,7 @@ import { clock } from "./clock.js";
 import { choices, el, fill, link, table } from "./dom.js";
 import { Follower, ask } from "./follow.js";
 import { Grid } from "./grid.js";
-import { HIDDEN, LOCKS, WORKS, ageText, clockText, drains, gangs, keyOf, lockOf, matchesRow, queue, stateOf, workloads } from "./model.js";
+import { HIDDEN, LOCKS, WORKS, ageText, clockText, drains, gangs, keyOf, lockOf, matchesRow, queue, stateOf, wasText, workloads } from "./model.js";
 import { Recent } from "./recent.js";
 import { Story, eventTable } from "./story.js";
 
@@ -73,6 +73,7 @@ function tick() {
   if (wasStale !== isStale) {
     wasStale = isStale;
     plan();
+    story.draw();
   }
   story.tick();
   if (tab !== "Nodes" && clock() - drawnAt > AGES_MS) plan();
@@ -128,6 +129,15 @@ function refusal(text) {
   return el("p", { class: "refused" }, text);
 }
 
+function was(text) {
+  return wasText(text, follower.isStale);
+}
+
+// What a table has: as it is, or as it was.
+function titled(text) {
+  return follower.isStale ? `${text}, as it was at ${clockText(follower.staleSince)}` : text;
+}
+
 function since(moment) {
   return moment ? ageText((follower.now() - Date.parse(moment)) / 1000) : "";
 }
@@ -139,11 +149,11 @@ function queueView({ jobs }) {
   const running = shown.filter((job) => job.state !== "PENDING").sort((a, b) => a.job - b.job);
   const waiting = queue(shown);
   return [
-    ...table(`${waiting.length} jobs wait, the highest priority first`, ["Job", "Name", "User", "Account", "Partition", "Priority", "Waits for", "Since"], waiting, (job) => [
-      open(job), job.name, job.user, job.account, job.partition, job.is_held ? "held" : job.priority ?? "", job.reason || "no reason yet", since(job.submitted),
+    ...table(titled(`${waiting.length} jobs wait, the highest priority first`), ["Job", "Name", "User", "Account", "Partition", "Priority", "Waits for", "Since"], waiting, (job) => [
+      open(job), job.name, job.user, job.account, job.partition, job.is_held ? was("held") : job.priority ?? "", was(job.reason || "no reason yet"), since(job.submitted),
     ]),
-    ...table(`${running.length} jobs are not waiting`, ["Job", "Name", "User", "Account", "Partition", "State", "Nodes", "For"], running, (job) => [
-      open(job), job.name, job.user, job.account, job.partition, job.state, job.nodes, since(job.started),
+    ...table(titled(`${running.length} jobs are not waiting`), ["Job", "Name", "User", "Account", "Partition", "State", "Nodes", "For"], running, (job) => [
+      open(job), job.name, job.user, job.account, job.partition, was(job.state), job.nodes, since(job.started),
     ]),
   ];
 }
@@ -174,18 +184,18 @@ function podsView({ pods }) {
   if (follower.refused.placements) return [refusal(follower.refused.placements), namespaceForm()];
   const shown = pods.filter((row) => !row.is_gang && matchesRow(row, filter, row.namespace, row.pod, row.phase, row.node, row.reason, row.job));
   shown.sort((a, b) => a.namespace.localeCompare(b.namespace) || a.pod.localeCompare(b.pod));
-  return [namespaceForm(), ...table(`${shown.length} Pods that Slurm places`, ["Pod", "Phase", "For", "Job", "Node", "Reason", "Expected"], shown, (row) => [
-    openPod(row), row.phase, since(row.since), row.job ?? "", row.node, row.reason, row.start ? clockText(row.start) : "",
+  return [namespaceForm(), ...table(titled(`${shown.length} Pods that Slurm places`), ["Pod", "Phase", "For", "Job", "Node", "Reason", "Expected"], shown, (row) => [
+    openPod(row), was(row.phase), since(row.since), row.job ?? "", row.node, row.reason, row.start ? clockText(row.start) : "",
   ])];
 }
 
 function gangsView({ pods }) {
   if (follower.refused.placements) return [refusal(follower.refused.placements), namespaceForm()];
   const shown = gangs(pods).filter((one) => matchesRow(one, filter, one.namespace, one.name, one.gang?.reason, ...one.members.map((member) => member.node)));
-  return [namespaceForm(), ...table(`${shown.length} gangs`, ["Gang", "Phase", "Job", "Ranks", "Reason"], shown, (one) => [
-    one.gang ? openPod(one.gang) : one.name, one.gang?.phase ?? "", one.gang?.job ?? "",
-    el("ol", { class: "ranks", "aria-label": "Ranks" }, one.members.slice(0, 256).map((member) => el("li", { class: `p-${member.phase}`, title: `rank ${member.rank ?? "not known"}: ${nameOf(member)}, ${member.phase}${member.node ? ` on ${member.node}` : ""}` },
-      `${member.rank ?? "?"} ${member.phase}${member.node ? ` ${member.node}` : ""}`))),
+  return [namespaceForm(), ...table(titled(`${shown.length} gangs`), ["Gang", "Phase", "Job", "Ranks", "Reason"], shown, (one) => [
+    one.gang ? openPod(one.gang) : one.name, was(one.gang?.phase ?? ""), one.gang?.job ?? "",
+    el("ol", { class: "ranks", "aria-label": "Ranks" }, one.members.slice(0, 256).map((member) => el("li", { class: `p-${member.phase}`, title: `rank ${member.rank ?? "not known"}: ${nameOf(member)}, ${was(member.phase)}${member.node ? ` on ${member.node}` : ""}` },
+      `${member.rank ?? "?"} ${was(member.phase)}${member.node ? ` ${member.node}` : ""}`))),
     one.gang?.reason ?? "",
   ])];
 }
@@ -193,8 +203,8 @@ function gangsView({ pods }) {
 function drainsView({ nodes }) {
   if (follower.refused.nodes) return [refusal(follower.refused.nodes)];
   const shown = drains(nodes).filter((cause) => matchesRow(cause, filter, cause.reason, ...cause.nodes));
-  return table(`${shown.length} causes of nodes that are drained or down`, ["Cause", "Nodes", "State", "Oldest", "Which"], shown, (cause) => [
-    cause.reason, cause.nodes.length, cause.isDown ? "down" : cause.busy ? `${cause.busy} draining` : "drained", since(cause.oldest),
+  return table(titled(`${shown.length} causes of nodes that are drained or down`), ["Cause", "Nodes", "State", "Oldest", "Which"], shown, (cause) => [
+    cause.reason, cause.nodes.length, was(cause.isDown ? "down" : cause.busy ? `${cause.busy} draining` : "drained"), since(cause.oldest),
     [...cause.nodes.sort().slice(0, 20).flatMap((name) => [link(name, () => story.open({ what: "node", name, namespace: "" })), " "]), cause.nodes.length > 20 ? `and ${cause.nodes.length - 20} more` : ""],
   ]);
 }
@@ -205,7 +215,7 @@ function changesView() {
   const note = isOwn ? el("p", { class: "legend" }, `What this page has seen of nodes since it was opened. ${events.refused}`) : null;
   const age = isOwn || events.goodAt === null ? null : el("p", { class: "legend" }, `Answered ${ageText((clock() - events.goodAt) / 1000)} ago`);
   const problems = [events.refused ? "" : events.problem, ...events.problems].filter(Boolean);
-  return [note, age, problems.length ? refusal(problems.join("; ")) : null, ...eventTable("What changed, the newest first", rows)].filter(Boolean);
+  return [note, age, problems.length ? refusal(problems.join("; ")) : null, ...eventTable(titled("What changed, the newest first"), rows)].filter(Boolean);
 }
 
 // Facts of the last half hour, then those after: only while somebody looks at them.
@@ -216,24 +226,23 @@ async function readEvents() {
 }
 
 function factsOf(of) {
-  const was = follower.isStale ? "was " : "";
   if (of.what !== "node") return [];
   const rows = tables().nodes.filter((node) => node.node === of.name);
   return rows.flatMap((node) => {
     const here = work.get(keyOf("nodes", node));
     const said = [
-      ["Slurm", `${was}${stateOf(node)}${node.flags.length ? ` (${[node.state, ...node.flags].join(" ")})` : ""}`],
+      ["Slurm", `${was(stateOf(node))}${node.flags.length ? ` (${[node.state, ...node.flags].join(" ")})` : ""}`],
       ["Reason", node.reason ? `${node.reason}${node.reason_user ? `, by ${node.reason_user}` : ""}${node.reason_changed ? `, ${clockText(node.reason_changed)}` : ""}` : ""],
-      ["Lock", lockOf(node)],
-      ["Node", `${node.kube_node}${node.is_cordoned ? ", cordoned" : ""}`],
-      ["Pod of the NodeSet", node.pod_phase ? `${node.nodeset}: ${node.pod_phase}${node.is_pod_ready ? ", ready" : ", not ready"}` : ""],
+      ["Lock", was(lockOf(node))],
+      ["Node", `${node.kube_node}${node.is_cordoned ? `, ${was("cordoned")}` : ""}`],
+      ["Pod of the NodeSet", node.pod_phase ? `${node.nodeset}: ${was(node.pod_phase)}${node.is_pod_ready ? ", ready" : ", not ready"}` : ""],
       ["CPUs", `${node.cpus_allocated} of ${node.cpus}`],
       ["GPUs", node.gpus ? `${node.gpus_allocated} of ${node.gpus}` : ""],
       ["Partitions", node.partitions.join(", ")],
       ["Jobs", here?.jobs.map((job) => `${job.job} ${job.user}${job.state === "COMPLETING" ? " (leaving)" : ""}`).join(", ")],
       ["Pods", here?.pods.map((pod) => `${nameOf(pod)}${pod.phase === "ending" ? " (leaving)" : ""}`).join(", ")],
     ].filter(([, text]) => text);
-    return [el("h3", {}, `${node.cluster}, now`), el("dl", {}, said.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]))];
+    return [el("h3", {}, titled(follower.isStale ? node.cluster : `${node.cluster}, now`)), el("dl", {}, said.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]))];
   });
 }
 

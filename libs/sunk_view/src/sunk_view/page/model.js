@@ -104,11 +104,16 @@ export function workOf(here) {
   return here.jobs.length ? "job" : here.pods.length ? "Pod" : "none";
 }
 
+// What was so when the page had its last answers.
+export function wasText(text, isStale) {
+  return isStale && text ? `was ${text}` : text;
+}
+
 export function labelOf(node, here, isStale) {
   const lock = lockOf(node);
   const work = workOf(here);
   const parts = [
-    `${node.node}: ${isStale ? "was " : ""}${stateOf(node)}`,
+    `${node.node}: ${wasText(stateOf(node), isStale)}`,
     lock ? `lock ${lock}` : "",
     work === "none" ? "" : work === "both" ? "a job and a Pod" : `a ${work}`,
     here?.leaving ? "leaving" : "",
