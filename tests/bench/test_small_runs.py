@@ -50,6 +50,10 @@ SMALL: Final[Mapping[str, tuple[str, str]]] = {
         "--nodes 24 --slurmd 2 --jobs 20 --rounds 2 --seconds 2",
         "bare start rest change_polled change_nudged cordon_one cordon_500 busy restart",
     ),
+    "view": (
+        "--nodes 20 --jobs 30 --viewers 2 --seconds 3 --without-page",
+        "whole rest busy",
+    ),
 }
 """The arguments of each benchmark, and its results."""
 TRIALS: Final[Mapping[str, str]] = {"faults": "--seeds 2 --faults 1", "soak": "--minutes 5"}
@@ -60,7 +64,9 @@ ELSEWHERE: Final = {"cluster", "story"}
 
 @pytest.mark.lab
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.nightly) if name == "view" else name for name in SMALL]
+)
 def test_a_benchmark_has_all_its_results_and_its_claims_hold(name: str, run_bench: RunBench) -> None:
     arguments, results = SMALL[name]
 

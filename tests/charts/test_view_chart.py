@@ -98,7 +98,7 @@ def test_what_every_user_may_ask_is_nothing_of_the_whole_cluster(chart: helm.Cha
     }
 
     of_pods = {"pods", "pods/explain", "pods/events", "gangs/explain"}
-    assert of_all == {"nodes", "nodes/explain", "nodes/events"} | of_pods
+    assert of_all == {"nodes", "nodes/explain", "nodes/events", "changes", "page"} | of_pods
     assert of_some == {"status", "events", "jobs", "jobs/explain", "jobs/events", "locks", "placements"}
     assert {one["name"] for one in RESOURCES_OBJECT["resources"]} <= of_all | of_some
     assert made["ClusterRoleBinding", f"{ROLE}-ask"]["subjects"] == [

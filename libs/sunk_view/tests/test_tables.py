@@ -93,8 +93,8 @@ def test_jobs_that_are_over_are_listed_only_while_they_hold_nodes() -> None:
 def test_pods_of_one_namespace_are_listed_without_those_of_others() -> None:
     found = [placement("x"), placement("y", namespace="b")]
 
-    assert [row.pod for row in pod_rows("c1", found, "a")] == ["x"]
-    assert [row.pod for row in pod_rows("c1", found)] == ["x", "y"]
+    assert [row.pod for row in pod_rows("c1", found, b"x", "a")] == ["x"]
+    assert [row.pod for row in pod_rows("c1", found, b"x")] == ["x", "y"]
 
 
 def test_a_service_that_has_seen_nothing_for_long_is_named() -> None:

@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from sunk_bus.main import main as bus_main
-from sunk_ctl import doctor_command, event_commands, node_commands, tables, top
+from sunk_ctl import doctor_command, event_commands, node_commands, tables, top, ui
 from sunk_ctl.cluster import Cluster
 from sunk_ctl.refusals import NOT_FOUND
 from sunk_ctl.running import (
@@ -43,6 +43,7 @@ app = typer.Typer(
 for _command in (
     top.top,
     event_commands.events,
+    ui.ui,
     node_commands.drain,
     node_commands.undrain,
     node_commands.reboot,

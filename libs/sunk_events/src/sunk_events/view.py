@@ -18,6 +18,8 @@ ROLE: Final = "sunk-view"
 """The ClusterRole that lets a user see what belongs to no namespace: jobs, locks, the whole."""
 HIDDEN: Final = "a Pod of another team"
 """In place of a Pod whose namespace the caller may not read."""
+TABLES: Final = ("nodes", "jobs", "placements")
+"""What can be followed: `Changes` has the rows of each."""
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,12 +85,16 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     started: Moment | None = None
     priority: Count | None = None
     is_held: bool = False
+    is_placeholder: bool = False
+    """It is the job of a Pod that Slurm places, as the bus says; a name proves nothing."""
 
 
 class PodRow(msgspec.Struct, frozen=True, kw_only=True):
     """A Pod that Slurm places, or a gang of them."""
 
     cluster: str
+    key: str = ""
+    """Tells rows apart, also those of hidden Pods, and says nothing of the Pod."""
     namespace: str
     """Empty where the caller may not read it; `pod` is `HIDDEN` then, and `job` is missing."""
     pod: str
@@ -167,6 +173,8 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     """When this was answered, by sunk-view's clock."""
     slurm_seen: dict[str, Moment] = {}
     """When Slurm last answered with its nodes, for each Slurm cluster of which that is known."""
+    after: str = ""
+    """Where ``/changes`` goes on from this answer."""
 
 
 class Locks(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,12 +191,46 @@ class Jobs(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[JobRow, ...]
     problems: tuple[str, ...] = ()
     """Services that are silent: what they wrote may be old."""
+    after: str = ""
+    """Where ``/changes`` goes on from this answer."""
 
 
 class Pods(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to ``/placements``, and to ``/pods`` of a namespace."""
 
     items: tuple[PodRow, ...]
+    problems: tuple[str, ...] = ()
+    """Services that are silent: what they wrote may be old."""
+    after: str = ""
+    """Where ``/changes`` goes on from this answer."""
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to ``/changes``: what is otherwise than in the answers that the caller has.
+
+    A row is whole and stands for the one that the caller has of the same thing. Where a table is in `whole`
+    or `refused`, there are no rows of it.
+    """
+
+    time: Moment
+    """When this was answered, by sunk-view's clock."""
+    silent_s: float = 0.0
+    """For how long the bus has given no sign of life: it gives one each second. So old may this be."""
+    nodes: tuple[NodeRow, ...] = ()
+    jobs: tuple[JobRow, ...] = ()
+    placements: tuple[PodRow, ...] = ()
+    gone: dict[str, tuple[str, ...]] = {}
+    """By table, what has no row any more: ``cluster/`` with the name, the number or the `key` of its row."""
+    after: dict[str, str] = {}
+    """By table, where the next question goes on."""
+    whole: tuple[str, ...] = ()
+    """Tables to be read as a whole again: too much has changed, or what did is not known."""
+    late: tuple[str, ...] = ()
+    """Tables of which this replica knows less than the one that was asked before."""
+    refused: tuple[str, ...] = ()
+    """Tables that the caller may not see, or no longer."""
+    slurm_seen: dict[str, Moment] = {}
+    """When Slurm last answered with its nodes, for each Slurm cluster of which that is known."""
     problems: tuple[str, ...] = ()
     """Services that are silent: what they wrote may be old."""
 

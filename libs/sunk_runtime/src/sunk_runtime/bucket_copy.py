@@ -126,6 +126,15 @@ class BucketCopy(Generic[S]):
         """Return the revision of *key*, of its deletion marker too; 0 if it never was."""
         return self._revisions.get(key, 0)
 
+    def after(self, revision: int) -> tuple[int, list[str]]:
+        """Return the newest revision, and the keys that were written, or went, after *revision*.
+
+        A key that went is known for an hour. Where the bucket went back, newer states have older revisions.
+        """
+        changed = [(known, key) for key, known in self._revisions.items() if known > revision]
+        newest = max(changed)[0] if changed else max(self._revisions.values(), default=0)
+        return newest, [key for _, key in changed]
+
     def event(self, key: str, revision: int | None = None) -> Cause:
         """Return the event that made *key* what it is, or was by *revision*: the message in the bucket."""
         newest = self.revision(key)

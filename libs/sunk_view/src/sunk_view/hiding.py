@@ -7,6 +7,7 @@ which a service may name Pods goes through here, unless the caller may read Pods
 
 import re
 from collections.abc import Callable, Iterable
+from operator import is_not
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -16,6 +17,7 @@ from sunk_events.view import HIDDEN, EventRow, JobRow, PodRow
 
 CHECKED: Final = frozenset({"what", "because", "would_change", "reason", "problem", "in_the_way", "details"})
 """Fields in which services name Pods; the others hold names of Slurm, or what the caller asked for."""
+CHECKED_OF_JOBS: Final = CHECKED | {"name"}
 EVERY: Final = ""
 """In place of a namespace: which one it is, is not clear. Only a caller who may read all may read it."""
 TAG: Final = " (sunk:verify-undrain)"
@@ -107,28 +109,43 @@ def _in_text(text: str) -> Iterable[str]:
 
 
 def _without(value: Any, may_read: MayRead, *, is_checked: bool) -> Any:  # noqa: ANN401 - fields have every type
+    """Return *value*, itself where nothing in it is hidden: whole tables go through here."""
     match value:
         case str():
             return hidden(value, may_read) if is_checked else value
         case tuple():
             items = cast("tuple[Any, ...]", value)
-            return tuple(_without(item, may_read, is_checked=is_checked) for item in items)
+            made = tuple([_without(item, may_read, is_checked=is_checked) for item in items])
+            return made if any(map(is_not, made, items)) else items
         case PodRow() if not may_read(value.namespace):
             return _of_another_team(value)
         case EventRow() if value.namespace and not may_read(value.namespace):
             return msgspec.structs.replace(value, namespace="", name=HIDDEN, details=())
         case msgspec.Struct():
-            checked = _checked(value)
-            fields = msgspec.structs.asdict(value).items()
-            made = {name: _without(field, may_read, is_checked=name in checked) for name, field in fields}
-            return type(value)(**made)
+            found = {
+                name: _without(field, may_read, is_checked=is_field_checked)
+                for name, field, is_field_checked in _worth_a_look(value)
+            }
+            return msgspec.structs.replace(value, **found) if found else value
         case _:
             return value
 
 
+def _worth_a_look(value: msgspec.Struct) -> Iterable[tuple[str, Any, bool]]:
+    """Yield those fields of *value* in which Pods may be named, and whether their texts are checked."""
+    checked = _checked(value)
+    for name in value.__struct_fields__:
+        field = getattr(value, name)
+        if isinstance(field, str):
+            if name in checked and ("/" in field or _is_cut(field)):
+                yield name, field, True
+        elif field and isinstance(field, (tuple, msgspec.Struct)):
+            yield name, field, name in checked
+
+
 def _checked(value: msgspec.Struct) -> frozenset[str]:
     """Return the fields of *value* that may name Pods: a placeholder job has the name of its Pod."""
-    return CHECKED | {"name"} if isinstance(value, JobRow) else CHECKED
+    return CHECKED_OF_JOBS if isinstance(value, JobRow) else CHECKED
 
 
 def _of_another_team(row: PodRow) -> PodRow:
@@ -151,8 +168,7 @@ def _namespaces(value: Any, *, is_checked: bool) -> Iterable[str]:  # noqa: ANN4
         case msgspec.Struct():
             if isinstance(value, (EventRow, PodRow)) and value.namespace:
                 yield value.namespace
-            checked = _checked(value)
-            for name, field in msgspec.structs.asdict(value).items():
-                yield from _namespaces(field, is_checked=name in checked)
+            for _, field, is_field_checked in _worth_a_look(value):
+                yield from _namespaces(field, is_checked=is_field_checked)
         case _:
             pass

@@ -14,6 +14,7 @@ from sunk_runtime.lifecycle import run, serve
 from sunk_runtime.requests import ask_until
 from sunk_runtime.rights import require_rights
 from sunk_runtime.views import following
+from sunk_view import page_files, positions
 from sunk_view.access import Access
 from sunk_view.config import read_config
 from sunk_view.events import EventAnswers
@@ -40,7 +41,11 @@ async def work() -> None:
         await require_rights(bus, view_permissions(config.clusters))
         proxy = await read_front_proxy(kube)
         tls = context(proxy, config.tls_cert_file, config.tls_key_file)
-        clusters = [ClusterStates(bus, name, silent_s=config.silent_s) for name in config.clusters]
+        row_secret = positions.row_secret(config.tls_key_file.read_bytes())
+        clusters = [
+            ClusterStates(bus, name, silent_s=config.silent_s, row_secret=row_secret)
+            for name in config.clusters
+        ]
         views = [view for states in clusters for view in states.all]
         access = Access(kube, decisions_s=config.decisions_s)
         limits = Limits(config.rate_per_s, config.burst)
@@ -63,7 +68,7 @@ async def work() -> None:
                     config.http_host,
                     config.tls_port,
                     health,
-                    serving.routes(),
+                    [*serving.routes(), *page_files.routes(proxy)],
                     tls=tls,
                     has_metrics=False,
                 ),

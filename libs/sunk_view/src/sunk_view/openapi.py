@@ -11,7 +11,9 @@ import msgspec
 from sunk_events.view import (
     GROUP,
     ROOT,
+    TABLES,
     VERSION,
+    Changes,
     Events,
     Explained,
     Jobs,
@@ -37,6 +39,7 @@ ANSWERS: Final[dict[str, tuple[type[msgspec.Struct], str]]] = {
     "/jobs/{name}/events": (Events, _EVENTS),
     "/locks": (Locks, "Nodes that are locked or wait for that"),
     "/placements": (Pods, "Pods that Slurm places"),
+    "/changes": (Changes, "What has changed in tables since answers before"),
     "/events": (Events, "What happened"),
     "/namespaces/{namespace}/pods": (Pods, "Pods of a namespace that Slurm places"),
     "/namespaces/{namespace}/pods/{name}/explain": (Explained, _EXPLAINED),
@@ -87,6 +90,16 @@ def _operation(path: str) -> dict[str, Any]:
         parameters += [
             {"name": name, "in": "query", "description": text, "schema": schema}
             for name, text, schema in _QUERY
+        ]
+    if kind is Changes:
+        parameters += [
+            {
+                "name": table,
+                "in": "query",
+                "description": "`after` of the answer before",
+                "schema": {"type": "string", "maxLength": AFTER_CHARS},
+            }
+            for table in TABLES
         ]
     refused = {str(status): _response(text, "Refusal") for status, text in sorted(REASONS.items())}
     return {

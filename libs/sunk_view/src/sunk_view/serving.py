@@ -15,16 +15,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from sunk_events.view import GROUP, ROOT, Events, Explained, Jobs, Locks, Nodes, Pods, Status
+from sunk_events.view import GROUP, ROOT, Changes, Events, Explained, Jobs, Locks, Nodes, Pods, Status
 from sunk_kube.resources import is_name
 from sunk_runtime.clock import now
 from sunk_runtime.errors import SunkError, TransientError
 from sunk_runtime.http_guard import line_of
-from sunk_view import discovery, hiding, openapi, tables
+from sunk_view import discovery, following, hiding, openapi, tables
 from sunk_view.access import Access, NotAllowedError, Right, wide
 from sunk_view.answers import JSON, Answer, forbidden, refusal
 from sunk_view.callers import Caller, FrontProxy, UnknownCallerError, decoded
 from sunk_view.explaining import Explainer
+from sunk_view.following import Following
 from sunk_view.limits import Limits
 from sunk_view.metrics import QUESTIONS, SECONDS
 from sunk_view.states import ClusterStates
@@ -55,6 +56,7 @@ class Serving:
         self._limits = limits
         self._clusters = clusters
         self._why = why
+        self._following = Following(access, clusters)
         self._more = more or {}
         self._under_way = 0
 
@@ -75,6 +77,7 @@ class Serving:
             f"{ROOT}/jobs/{{name}}/explain": self._job,
             f"{ROOT}/locks": self._locks,
             f"{ROOT}/placements": self._pods,
+            f"{ROOT}/changes": self._changes,
             f"{ROOT}/namespaces/{{namespace}}/pods": self._pods_of_namespace,
             f"{ROOT}/namespaces/{{namespace}}/pods/{{name}}/explain": self._pod,
             f"{ROOT}/namespaces/{{namespace}}/gangs/{{name}}/explain": self._gang,
@@ -139,7 +142,7 @@ class Serving:
 
     def _with_problems(self, answer: Answer) -> Answer:
         """Return *answer* with the services that are silent; a status has them by itself."""
-        if not isinstance(answer.body, (Nodes, Jobs, Locks, Pods, Explained, Events)):
+        if not isinstance(answer.body, (Nodes, Jobs, Locks, Pods, Explained, Events, Changes)):
             return answer
         missing = answer.body.problems if isinstance(answer.body, Events) else ()
         problems = missing + tuple(problem for states in self._clusters for problem in states.problems())
@@ -176,8 +179,14 @@ class Serving:
                 one.cluster, one.nodes.values(), one.kube_pods.values(), one.locks.values()
             )
         ]
-        seen = {one.cluster: moment for one in self._clusters if (moment := one.slurm_seen()) is not None}
-        return Answer(body=Nodes(items=tuple(rows), time=now(), slurm_seen=seen))
+        return Answer(
+            body=Nodes(
+                items=tuple(rows),
+                time=now(),
+                slurm_seen=following.slurm_seen(self._clusters),
+                after=following.after(self._clusters, "nodes"),
+            )
+        )
 
     async def _node(self, request: Request, caller: Caller) -> Answer:
         await self._access.require(caller, Right(resource="nodes"))
@@ -186,9 +195,15 @@ class Serving:
     async def _jobs(self, _: Request, caller: Caller) -> Answer:
         await self._access.require(caller, wide("jobs"))
         for states in self._clusters:
-            states.require(states.jobs)
-        rows = [row for one in self._clusters for row in tables.job_rows(one.cluster, one.jobs.values())]
-        return Answer(body=Jobs(items=tuple(rows)))
+            states.require(states.jobs, states.placements)
+        rows = [
+            row
+            for one in self._clusters
+            for row in tables.job_rows(
+                one.cluster, one.jobs.values(), tables.placeholders(one.placements.values())
+            )
+        ]
+        return Answer(body=Jobs(items=tuple(rows), after=following.after(self._clusters, "jobs")))
 
     async def _job(self, request: Request, caller: Caller) -> Answer:
         await self._access.require(caller, wide("jobs"))
@@ -206,7 +221,13 @@ class Serving:
 
     async def _pods(self, _: Request, caller: Caller) -> Answer:
         await self._access.require(caller, wide("placements"))
-        return Answer(body=self._pod_rows(""))
+        found = self._pod_rows("")
+        return Answer(
+            body=msgspec.structs.replace(found, after=following.after(self._clusters, "placements"))
+        )
+
+    async def _changes(self, request: Request, caller: Caller) -> Answer:
+        return await self._following.answer(dict(request.query_params), caller)
 
     async def _pods_of_namespace(self, request: Request, caller: Caller) -> Answer:
         namespace = request.path_params["namespace"]
@@ -219,7 +240,7 @@ class Serving:
         rows = [
             row
             for one in self._clusters
-            for row in tables.pod_rows(one.cluster, one.placements.values(), namespace)
+            for row in tables.pod_rows(one.cluster, one.placements.values(), one.row_secret, namespace)
         ]
         return Pods(items=tuple(rows))
 

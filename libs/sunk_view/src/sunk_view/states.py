@@ -4,6 +4,7 @@ What must stay true: nothing is answered from a view that is not complete, or of
 the service that writes a state is silent itself, the answer says so.
 """
 
+import secrets
 from datetime import datetime
 from typing import Any, Final
 
@@ -33,8 +34,10 @@ class _Holder(msgspec.Struct, frozen=True):
 class ClusterStates:
     """The views of one Slurm cluster."""
 
-    def __init__(self, bus: Bus, cluster: str, *, silent_s: float) -> None:
+    def __init__(self, bus: Bus, cluster: str, *, silent_s: float, row_secret: bytes | None = None) -> None:
         self.cluster = cluster
+        self.row_secret = row_secret or secrets.token_bytes(32)
+        """Makes the keys of rows; of this process only, unless one is given."""
         self._bus = bus
         self._silent_s = silent_s
         self.nodes = StateView(bus, cluster, SlurmNodeState)

@@ -1,7 +1,7 @@
 """States of the bus as rows and counts for people. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -13,6 +13,7 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_events.view import DrainCause, JobRow, LockRow, NodeRow, PodRow
+from sunk_view.positions import key_of
 
 CAUSES_MAX: Final = 30
 SOME: Final = 5
@@ -96,8 +97,16 @@ def lock_rows(cluster: str, locks: Iterable[LockState]) -> tuple[LockRow, ...]:
     return tuple(sorted(found, key=lambda row: (not row.waiting, row.since, row.node)))
 
 
-def job_rows(cluster: str, jobs: Iterable[SlurmJobState]) -> tuple[JobRow, ...]:
-    """Return a row for each job that is not over, or still holds nodes, by number."""
+def placeholders(placements: Iterable[PlacementState]) -> frozenset[int]:
+    """Return the jobs of Pods that Slurm places.
+
+    After Slurm has lost a job, another may have its number.
+    """
+    return frozenset(one.job for one in placements if one.job is not None and one.lost is None)
+
+
+def job_rows(cluster: str, jobs: Iterable[SlurmJobState], ours: Container[int] = ()) -> tuple[JobRow, ...]:
+    """Return a row for each job that is not over, or still holds nodes, by number; *ours*: placeholders."""
     return tuple(
         JobRow(
             cluster=cluster,
@@ -115,26 +124,38 @@ def job_rows(cluster: str, jobs: Iterable[SlurmJobState]) -> tuple[JobRow, ...]:
             started=job.started,
             priority=job.priority,
             is_held=job.is_held,
+            is_placeholder=job.job in ours,
         )
         for job in sorted(jobs, key=lambda job: job.job)
         if not job.is_over or job.is_completing
     )
 
 
-def pod_rows(cluster: str, placements: Iterable[PlacementState], namespace: str = "") -> tuple[PodRow, ...]:
-    """Return a row for each Pod and gang that Slurm places, of one *namespace* if it is given."""
+def pod_rows(
+    cluster: str, placements: Iterable[PlacementState], secret: bytes, namespace: str = ""
+) -> tuple[PodRow, ...]:
+    """Return a row for each Pod and gang that Slurm places, of one *namespace* if it is given.
+
+    Args:
+        cluster: Of Slurm.
+        placements: Of it.
+        secret: Makes the keys of rows.
+        namespace: Of Kubernetes.
+    """
     known = {placement.uid: placement for placement in placements}
     return tuple(
-        _pod_row(cluster, one, known)
+        pod_row(cluster, one, known, secret)
         for one in sorted(known.values(), key=lambda one: (one.namespace, one.pod, one.uid))
         if not namespace or one.namespace == namespace
     )
 
 
-def _pod_row(cluster: str, one: PlacementState, known: Mapping[str, PlacementState]) -> PodRow:
+def pod_row(cluster: str, one: PlacementState, known: Mapping[str, PlacementState], secret: bytes) -> PodRow:
+    """Return the row of a Pod or gang; *known*: placements by key, its gang's among them."""
     gang = known.get(one.gang)
     return PodRow(
         cluster=cluster,
+        key=key_of(one.uid, secret),
         namespace=one.namespace,
         pod=one.pod,
         phase=one.phase,

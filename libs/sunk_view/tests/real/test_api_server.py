@@ -1,26 +1,22 @@
 """The view behind a real API server, with the chart's own objects, on a real NATS with its users."""
 
 import json
-import os
-import socket
 import ssl
 import subprocess
 import sys
-from base64 import b64decode
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
-import helm_python as helm
 import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from typer.testing import CliRunner, Result
 
-from sunk_ctl.main import app
+from sunk_ctl.testing import ViewStage, bus_settings, nats_with_users, view_stage
 from sunk_events import subjects
 from sunk_events.base import Event, Reply, State, event_id
 from sunk_events.codec import encode
@@ -28,7 +24,6 @@ from sunk_events.jobs import JobSnapshot, JobStarted, SlurmJobState
 from sunk_events.locks import LockHolder, LockPending, LockSnapshot, LockState
 from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState, KubeWatchState
-from sunk_events.permissions import configuration, users
 from sunk_events.placements import PlacementBound, PlacementSnapshot, PlacementState
 from sunk_events.requests import (
     ExplainJob,
@@ -38,22 +33,18 @@ from sunk_events.requests import (
     Finding,
     Refused,
 )
-from sunk_events.view import HIDDEN, ROOT
+from sunk_events.view import HIDDEN, ROOT, TABLES
 from sunk_kube.wellknown import ANNOTATION_CORDON_REASON
-from sunk_lab import charts
-from sunk_lab.kube.certificates import Authority
-from sunk_lab.kube.lab import KubeLab
 from sunk_lab.nats import NatsServer
 from sunk_lab.processes import wait_for
 from sunk_lab.reserved import reserved_lab
+from sunk_runtime.http_pages import HEADERS
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.requests import answering
-from sunk_view import openapi
+from sunk_view import openapi, page_files
 
 pytestmark = pytest.mark.lab
 
-CHART = Path(__file__).parents[4] / "helm/sunk"
-NAMESPACE = "sunk"
 AGO = datetime.now(UTC) - timedelta(minutes=5)
 # After the tests, so that no answer looks old however long after this module's import they run.
 FRESH = AGO + timedelta(days=1)
@@ -220,9 +211,7 @@ async def services(server: NatsServer, folder: Path) -> AsyncGenerator[Bus]:
     """Write the states, and answer as the services do, as their users of NATS."""
 
     def named(user: str) -> Any:  # noqa: ANN401 - a context manager
-        file = folder / user
-        file.write_text(f"secret-of-{user}\n")
-        return connect(BusSettings(url=server.url, user=user, password_file=file), user)
+        return connect(bus_settings(server, folder, user), user)
 
     async with (
         named("admin") as admin,
@@ -289,12 +278,9 @@ async def write(bus: Bus) -> None:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """An API server with the view behind it."""
+class Stage(ViewStage):
+    """With the bus behind the view."""
 
-    lab: KubeLab
-    folder: Path
-    port: int
     server: NatsServer
     bus: Bus
     portal: BlockingPortal
@@ -303,144 +289,24 @@ class Stage:
         """Publish a fact, as its service does."""
         self.portal.call(publish, self.bus, event)
 
-    @property
-    def authority(self) -> Authority:
-        return Authority(self.lab.kubeconfig.parent / "pki")
-
-    def context(self, user: str) -> ssl.SSLContext:
-        made = ssl.create_default_context(cafile=self.authority.crt())
-        made.load_cert_chain(self.authority.crt(user), self.authority.key(user))
-        return made
-
-    def get(self, user: str, path: str, headers: dict[str, str] | None = None) -> tuple[int, dict[str, Any]]:
-        """Ask the API server as *user*."""
-        with httpx.Client(verify=self.context(user), trust_env=False, timeout=30) as client:
-            answer = client.get(f"{self.lab.network.api}{ROOT}{path}", headers=headers)
-        if answer.headers.get("content-type") != "application/json":
-            raise OSError(
-                f"{answer.status_code}: {answer.text}"
-            )  # The aggregator itself, before it is ready.
-        return answer.status_code, answer.json()
-
-    def kubeconfig(self, user: str) -> Path:
-        return self.authority.kubeconfig(self.folder / f"{user}.kubeconfig", user, self.lab.network.api)
-
-    def sunkctl(self, user: str, *words: str) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "KUBECONFIG": str(self.kubeconfig(user)), "NO_PROXY": "*"}  # noqa: TID251 - a program's own
-        command = [Path(sys.executable).with_name("sunkctl"), *words]
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
-
-    def run(self, user: str, *words: str) -> Result:
-        """Run `sunkctl` in this process: a new one costs seconds of a busy machine."""
-        config = ("--kubeconfig", str(self.kubeconfig(user)))
-        return CliRunner(env={"NO_PROXY": "*"}).invoke(app, [words[0], *config, *words[1:]])
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("0.0.0.0", 0))  # noqa: S104 - the API server comes by the bridge
-        return int(one.getsockname()[1])
-
-
-def objects() -> charts.Objects:
-    values = {"clusters": [{"name": "c1", "namespace": "slurm"}], "view": {"enabled": True}}
-    return charts.render(helm.Chart.load(CHART), values, name="sunk", namespace=NAMESPACE)
-
-
-def apply_chart(lab: KubeLab, made: charts.Objects, port: int) -> None:
-    """Apply what the chart makes for the view, without Pods: a process of this machine is there instead."""
-    wanted = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "RoleBinding", "Service", "APIService"}
-    found = [one for (kind, name), one in made.items() if kind in wanted and "view" in name]
-    names = [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-        for name in (NAMESPACE, "team-a", "team-b")
-    ]
-    endpoints = {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "name": "sunk-view-1",
-            "namespace": NAMESPACE,
-            "labels": {"kubernetes.io/service-name": "sunk-view"},
-        },
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": [lab.network.host], "conditions": {"ready": True}}],
-        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
-    }
-    for one in (*names, *found, endpoints):
-        wait_for("the object", lambda one=one: lab.kubectl("apply", "-f", "-", input=json.dumps(one)))
-    lab.kubectl("apply", "-f", "-", input=BINDINGS + "---" + NODES)
-
-
-def kubeconfig_of_account(lab: KubeLab, folder: Path) -> Path:
-    token = lab.kubectl("create", "token", "sunk-view", "--namespace", NAMESPACE).strip()
-    found = json.loads(lab.kubeconfig.read_text())
-    found["users"] = [{"name": found["users"][0]["name"], "user": {"token": token}}]
-    file = folder / "account.kubeconfig"
-    file.write_text(json.dumps(found))
-    return file
-
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Generator[Stage]:
     folder = tmp_path_factory.mktemp("view")
-    wanted = users(["c1"])
-    extra = configuration(wanted, {user.name: f"secret-of-{user.name}" for user in wanted})
-    with reserved_lab() as lab, NatsServer(folder / "nats", extra=extra) as server:
-        lab.up_api()
-        port, probes = free_port(), free_port()
-        made = objects()
-        apply_chart(lab, made, port)
-        secret = made["Secret", "sunk-view-tls"]["data"]
-        for name in ("tls.crt", "tls.key"):
-            (folder / name).write_bytes(b64decode(secret[name]))
-        (folder / "view").write_text("secret-of-view\n")
-        authority = Authority(lab.kubeconfig.parent / "pki")
-        for name in PEOPLE:
-            authority.issue(name, name)
-        settings = {
-            "CLUSTERS": "c1",
-            "NATS_URL": server.url,
-            "NATS_USER": "view",
-            "NATS_PASSWORD_FILE": folder / "view",
-            "RATE_PER_S": 0.05,  # So that no machine is too slow to ask too often.
-            "BURST": 40,
-            "HTTP_PORT": probes,
-            "HTTP_HOST": "0.0.0.0",  # noqa: S104 - the API server comes by the bridge
-            "TLS_PORT": port,
-            "TLS_CERT_FILE": folder / "tls.crt",
-            "TLS_KEY_FILE": folder / "tls.key",
-            "KUBECONFIG": kubeconfig_of_account(lab, folder),
-        }
-        variables = {f"SUNK_VIEW_{name}": str(value) for name, value in settings.items()}
-        with (
-            start_blocking_portal("asyncio") as portal,
-            portal.wrap_async_context_manager(services(server, folder)) as admin,
-            (folder / "view.log").open("wb") as log,
-            subprocess.Popen(
-                [sys.executable, "-m", "sunk_view"],
-                env={**os.environ, **variables, "NO_PROXY": "*"},  # noqa: TID251 - a program's own
-                stdout=log,
-                stderr=log,
-            ) as process,
-        ):
-            found = Stage(lab, folder, port, server, admin, portal)
-            try:
-                wait_for("the view", lambda: is_ready(process, probes, folder))
-                wait_for("the APIService", lambda: found.get("carol", "/status")[0] == 200)
-                yield found
-            finally:
-                process.terminate()
-                process.wait(30)
-
-
-def is_ready(process: subprocess.Popen[bytes], port: int, folder: Path) -> bool:
-    assert process.poll() is None, (folder / "view.log").read_text()
-    try:
-        answer = httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False)
-    except httpx.HTTPError as error:
-        raise OSError(str(error)) from error
-    return answer.status_code == 200
+    # So that no machine is too slow to ask too often.
+    settings = {"RATE_PER_S": 0.05, "BURST": 40}
+    with (
+        reserved_lab() as lab,
+        nats_with_users(folder) as server,
+        start_blocking_portal("asyncio") as portal,
+        portal.wrap_async_context_manager(services(server, folder)) as admin,
+        view_stage(
+            lab, server, folder, people=PEOPLE, objects=BINDINGS + "---" + NODES, settings=settings
+        ) as view,
+    ):
+        found = Stage(lab, folder, view.pid, view.port, server, admin, portal)
+        wait_for("the APIService", lambda: found.get("carol", "/status")[0] == 200)
+        yield found
 
 
 def test_each_of_two_users_explains_the_own_pod_and_not_the_others(stage: Stage) -> None:
@@ -756,6 +622,56 @@ def test_the_api_server_lists_the_openapi_document_and_passes_it_on(stage: Stage
     assert f"{ROOT}/status" in document["paths"]
 
 
+def test_the_page_comes_through_the_api_server_with_its_headers(stage: Stage) -> None:
+    found = {name: stage.raw("dave", f"/page/{name}") for name in page_files.names()}
+
+    assert {status for status, _, _ in found.values()} == {200}
+    for _, headers, _ in found.values():
+        assert headers.items() >= {key.lower(): value for key, value in HEADERS.items()}.items()
+    assert found["main.js"][1]["content-type"] == "text/javascript; charset=utf-8"
+
+
+def test_changes_are_of_what_each_may_see_and_name_no_pod_of_others(stage: Stage) -> None:
+    tables = {name: stage.get("admin", f"/{name}")[1]["after"] for name in TABLES}
+    query = urlencode(
+        {name: after.rpartition(".")[0] + ".0" for name, after in tables.items() if name != "nodes"}
+    )
+    nodes = urlencode({"nodes": tables["nodes"].rpartition(".")[0] + ".0-0-0"})
+    _, blind = stage.get("alice", f"/changes?{query}&{nodes}")
+    _, hidden = stage.get("carol", f"/changes?{query}&{nodes}")
+    _, shown = stage.get("admin", f"/changes?{query}&{nodes}")
+    wrong, _ = stage.get("admin", "/changes?jobs=c1")
+
+    assert (blind["refused"], blind["nodes"], blind["jobs"]) == (["nodes", "jobs", "placements"], [], [])
+    assert [row["node"] for row in shown["nodes"]] == ["d1", "d2"]
+    assert [row["job"] for row in hidden["jobs"]] == [11, 12]
+    assert sorted(row["pod"] for row in shown["placements"]) == ["train", "web"]
+    assert {row["pod"] for row in hidden["placements"]} == {HIDDEN}
+    assert "team-" not in json.dumps(hidden)
+    assert not any(uid in json.dumps(shown) for uid in UIDS.values())
+    assert shown["after"] == tables
+    assert wrong == 400
+
+
+def test_ui_hands_a_browser_the_users_own_answers_and_nobody_elses(stage: Stage) -> None:
+    with stage.ui("erin") as printed, httpx.Client(trust_env=False) as browser:
+        # A browser resolves names below localhost by itself.
+        own = httpx.URL(printed)
+        browser.headers["Host"] = own.netloc.decode()
+        address = str(own.copy_with(host="127.0.0.1"))
+        base = address.removesuffix("page/index.html")
+        page, nodes, jobs = (browser.get(f"{base}{path}") for path in ("page/index.html", "nodes", "jobs"))
+        secrets = browser.get(f"{base}../../api/v1/namespaces/sunk/secrets")
+        unknown = browser.get(f"{address[: address.index('/', 8)]}/page/index.html")
+        other_name = browser.get(f"{base}nodes", headers={"Host": "sunk.example"})
+
+    assert (page.status_code, nodes.status_code, jobs.status_code) == (200, 200, 403)
+    assert [row["node"] for row in nodes.json()["items"]] == ["d1", "d2"]
+    assert "user erin may not" in jobs.json()["message"] or 'User "erin"' in jobs.json()["message"]
+    assert page.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
+    assert (secrets.status_code, unknown.status_code, other_name.status_code) == (404, 404, 403)
+
+
 def test_top_without_a_terminal_prints_one_status_after_the_other(stage: Stage) -> None:
     shown = stage.run("admin", "top", "--count", "2", "--interval", "1")
 
@@ -779,7 +695,7 @@ def test_kubectl_discovers_the_group_and_warns_of_nothing(stage: Stage) -> None:
 
 
 def test_following_goes_on_where_it_was_after_nats_was_away_without_loss_or_double(stage: Stage) -> None:
-    env = {**os.environ, "KUBECONFIG": str(stage.kubeconfig("erin")), "NO_PROXY": "*"}  # noqa: TID251 - a program's own
+    env = stage.environment("erin")
     program = Path(sys.executable).with_name("sunkctl")
     command = [program, "events", "--follow", "--node", "d1", "--last", "1", "-o", "json"]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:

