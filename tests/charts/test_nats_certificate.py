@@ -29,6 +29,7 @@ from sunk_lab.processes import wait_for
 from sunk_lab.reserved import reserved_lab
 from sunk_lab.stack.kubeapi import KubeApi, kubeconfig_with_token
 from sunk_nodeset_controller.nats_certificate.decision import Data, wanted_authorities, wanted_server
+from sunk_nodeset_controller.nats_certificate.issuing import names_of
 from sunk_nodeset_controller.nats_certificate.keeping import Place, keep
 from sunk_runtime.errors import PermanentError
 from sunk_runtime.jetstream import BusSettings, connect
@@ -121,12 +122,35 @@ def test_no_other_pod_has_the_key_of_the_authority() -> None:
     [
         ({"tls": {"generate": True, "existingSecret": "mine"}}, "set one of the two"),
         ({"tls": {"generate": True}, "enabled": False, "url": "nats://bus:4222"}, "nats.enabled is false"),
+        ({"tls": {"names": ["bus.example.com"]}}, "nats.tls.names: they are names"),
+        ({"tls": {"generate": True, "names": ["192.0.2.1"]}}, "192.0.2.1 is an address"),
     ],
-    ids=["two certificates", "another NATS"],
+    ids=["two certificates", "another NATS", "names of no certificate", "an address"],
 )
 def test_what_makes_no_sense_is_refused(nats: dict[str, Any], why: str) -> None:
     with pytest.raises(helm.HelmRenderError, match=why):
         rendered(**nats)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "Bus.example.com", "bus_1.example.com", "a.*.example.com", "bus.example.com:4222", "a,b", "-a"],
+)
+def test_what_is_no_host_name_is_refused(name: str) -> None:
+    with pytest.raises(helm.HelmError, match="names"):
+        rendered(tls={"generate": True, "names": [name]})
+
+
+def test_the_nodeset_controller_shows_the_certificate_of_this_charts_nats_only() -> None:
+    file = "SUNK_NODESET_CONTROLLER_NATS_CERTIFICATE_FILE"
+    elsewhere = {"enabled": False, "url": "tls://bus:4222", "tls": {"existingSecret": "theirs"}}
+    specs = [pod_specs(rendered(**nats))["sunk-nodeset-controller"] for nats in ({}, elsewhere)]
+
+    assert [env_of(spec).get(file, "") for spec in specs] == ["/var/run/secrets/nats-ca/tls.crt", ""]
+    secrets = [
+        volume["secret"] for spec in specs for volume in spec["volumes"] if volume["name"] == "nats-ca"
+    ]
+    assert [[item["key"] for item in one["items"]] for one in secrets] == [["ca.crt", "tls.crt"], ["ca.crt"]]
 
 
 @pytest.mark.anyio
@@ -191,10 +215,10 @@ class Cluster:
         api.close()
         return file
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self, **nats: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 - values are free-form.
         """Start what the Pod runs, with its settings."""
         made = {"PATH": os.environ["PATH"], "SUNK_CERTIFICATE_KUBECONFIG": str(self.kubeconfig())}  # noqa: TID251 - a child's environment is made here
-        env = {**env_of(pod_specs(rendered())[ACCOUNT]), **made}
+        env = {**env_of(pod_specs(rendered(**nats))[ACCOUNT]), **made}
         argv = [sys.executable, "-m", "sunk_nodeset_controller.nats_certificate"]
         return subprocess.Popen(argv, env=env)
 
@@ -265,6 +289,29 @@ async def test_renewals_change_what_they_must_and_two_at_once_make_one(cluster: 
         assert server["tls.crt"] != before[1]["tls.crt"]
     with pytest.raises(LabError, match='cannot list resource "secrets"'):
         cluster.lab.kubectl(f"--as=system:serviceaccount:sunk:{ACCOUNT}", "-n", "sunk", "get", "secrets")
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(600)
+def test_other_names_make_another_certificate_of_the_same_authority(cluster: Cluster) -> None:
+    def hosts() -> set[str]:
+        found = x509.load_pem_x509_certificate(cluster.data(SERVER)["tls.crt"])
+        return names_of(found)
+
+    authority, before = cluster.both()
+    for more in (["bus.example.com", "*.bus.example.com"], []):
+        tls = {"generate": True, "names": more}
+        cluster.upgrade(tls=tls)
+        spec = json.loads(cluster.lab.kubectl("-n", "sunk", "get", "deployment", ACCOUNT, "-o", "json"))
+        wanted = env_of(spec["spec"]["template"]["spec"])["SUNK_CERTIFICATE_NAMES"]
+        program = cluster.start(tls=tls)
+        try:
+            wait_for("other names", lambda more=more: hosts() == {*names(), *more})
+        finally:
+            program.kill()
+            program.wait()
+        assert set(wanted.split(",")) == {*names(), *more}
+        assert (cluster.data(AUTHORITY), cluster.data(SERVER)["ca.crt"]) == (authority, before["ca.crt"])
 
 
 @pytest.mark.lab

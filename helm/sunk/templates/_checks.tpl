@@ -23,6 +23,14 @@
 {{- if and $tls.generate $tls.existingSecret -}}
 {{- fail "nats.tls.generate: nats.tls.existingSecret names a certificate already: set one of the two" -}}
 {{- end -}}
+{{- if and $tls.names (not $tls.generate) -}}
+{{- fail "nats.tls.names: they are names of the certificate that nats.tls.generate makes: set that, or have your own certificate made with them" -}}
+{{- end -}}
+{{- range $tls.names -}}
+{{- if regexMatch "^[0-9.]+$" . -}}
+{{- fail (printf "nats.tls.names: %s is an address: name a host, and let clients connect to that" .) -}}
+{{- end -}}
+{{- end -}}
 {{- if and $tls.generate (not .Values.nats.enabled) -}}
 {{- fail "nats.tls.generate: the certificate would be of this chart's NATS, and nats.enabled is false: put the CA of your NATS into a Secret as ca.crt, and name it in nats.tls.existingSecret" -}}
 {{- end -}}

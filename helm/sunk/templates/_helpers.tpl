@@ -162,7 +162,7 @@ nats://sunk-nats.{{ .Release.Namespace }}:4222
 
 {{/* nats.tls with its defaults, as JSON. */}}
 {{- define "sunk.natsTls" -}}
-{{- mergeOverwrite (dict "existingSecret" "" "generate" false "required" true) (.Values.nats.tls | default dict | deepCopy) | toJson -}}
+{{- mergeOverwrite (dict "existingSecret" "" "generate" false "names" list "required" true) (.Values.nats.tls | default dict | deepCopy) | toJson -}}
 {{- end }}
 
 {{/* Name of the Secret with NATS' certificate; empty without TLS. */}}

@@ -15,6 +15,7 @@
   "NATS_USER" "nodeset-controller"
   "NATS_PASSWORD_FILE" "/var/run/secrets/sunk/nats-password"
   "NATS_CA_FILE" (ternary "/var/run/secrets/nats-ca/ca.crt" "" (ne (include "sunk.tlsSecret" .) ""))
+  "NATS_CERTIFICATE_FILE" (ternary "/var/run/secrets/nats-ca/tls.crt" "" (and .Values.nats.enabled (ne (include "sunk.tlsSecret" .) "")))
   "NATS_REPLICAS" (ternary 1 .Values.nats.replicas (eq (include "sunk.natsMode" .) "growing"))
   "HTTP_HOST" "0.0.0.0"
   "HTTP_PORT" 8080

@@ -31,6 +31,8 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """The Slurm clusters that may have NodeSets, comma-separated: the bus has streams for these."""
     kubeconfig: Path | None = None
     """None inside a cluster, where token and address are mounted."""
+    nats_certificate_file: Path | None = None
+    """The certificate of NATS, of which metrics show the end. None: it is not shown."""
     kube_timeout_s: Seconds = 10.0
     """One call of the API server; a watch lasts longer, and says that it lives."""
     lease_namespace: str = "sunk"

@@ -10,6 +10,7 @@ from sunk_nodeset_controller.adapters.cluster_views import BusConnections
 from sunk_nodeset_controller.adapters.kube_views import KubeViews
 from sunk_nodeset_controller.config import read_config
 from sunk_nodeset_controller.leader import work
+from sunk_nodeset_controller.nats_certificate.lifetime import show_lifetime
 from sunk_nodeset_controller.pod_controller.publisher import SERVICE
 from sunk_nodeset_controller.slurm_health import SlurmHealth
 from sunk_runtime.http import Health, serve_http
@@ -45,7 +46,9 @@ async def start() -> None:
         lease = KubeLease(
             client, config.lease_namespace, config.lease_name, identity(SERVICE), ttl_s=config.lease_ttl_s
         )
+        certificate = config.nats_certificate_file
         await serve(
+            *(() if certificate is None else (partial(show_lifetime, certificate),)),
             views.run,
             bus.run,
             partial(serve_http, config.http_host, config.http_port, health),

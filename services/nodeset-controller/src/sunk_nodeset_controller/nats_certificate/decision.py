@@ -90,7 +90,7 @@ def _is_good(found: Data, believed: Sequence[x509.Certificate], names: Sequence[
     own = chain[0]
     return (
         _is_valid(own, now, SERVER_LEFT)
-        and set(names) <= issuing.names_of(own)
+        and set(names) == issuing.names_of(own)
         and issuing.is_pair(own, found.get("tls.key", b""))
         and any(issuing.is_signed_by(own, authority) for authority in believed)
     )
