@@ -8,9 +8,9 @@ from sunk_kube.client import connect
 from sunk_kube.leases import KubeLease
 from sunk_nodeset_controller.adapters.cluster_views import BusConnections
 from sunk_nodeset_controller.adapters.kube_views import KubeViews
+from sunk_nodeset_controller.certificate_lifetime import show_lifetime
 from sunk_nodeset_controller.config import read_config
 from sunk_nodeset_controller.leader import work
-from sunk_nodeset_controller.nats_certificate.lifetime import show_lifetime
 from sunk_nodeset_controller.pod_controller.publisher import SERVICE
 from sunk_nodeset_controller.slurm_health import SlurmHealth
 from sunk_runtime.http import Health, serve_http
