@@ -468,7 +468,7 @@ async def test_where_no_stream_is_the_cluster_is_asked_about(tmp_path: Path) -> 
 async def test_an_older_server_is_told_which_version_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sunk_events.subscription.session.NEEDED", (99, 0))
+    monkeypatch.setattr("sunk_events.subscription.answers.NEEDED", (99, 0))
     told = r"NATS is version 2\.\d+\.\d+, and a Subscriber needs nats-server 99\.0 or newer"
     with NatsServer(tmp_path / "nats") as server, pytest.raises(RefusedError, match=told):
         await billing(server).run(Heard().take)

@@ -16,7 +16,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from nats.aio.msg import Msg
@@ -26,6 +26,7 @@ from nats.errors import NoRespondersError, NotJSMessageError
 from sunk_events import subjects
 from sunk_events.permissions import API
 from sunk_events.subscription.address import Address, SafeClient, why_not_open
+from sunk_events.subscription.answers import Answer, require_pull, require_version, required
 from sunk_events.subscription.errors import RefusedError, SubscriberError, UnreachableError
 
 log = logging.getLogger("sunk_events.subscriber")
@@ -35,13 +36,6 @@ CONNECT_S: Final = 10.0
 HEARTBEAT_S: Final = 4.0
 DEAD_S: Final = 10.0
 EXPIRES_S: Final = 30.0
-NEEDED: Final = (2, 14)
-"""The first nats-server that can reset a consumer."""
-_NOT_FOUND: Final = 10014
-_NO_STREAM: Final = 10059
-_SERVERS_FAULT: Final = 500
-_UNCHANGEABLE: Final = 10012
-"""NATS calls it its own fault."""
 _BROKEN: Final = (NatsError, OSError, RuntimeError)
 """`RuntimeError` is uvloop's, where a socket was closed a moment ago."""
 
@@ -64,21 +58,6 @@ class Delivery:
     async def keep(self) -> None:
         """Say that it is still under way."""
         await self.session.send(self._reply, b"+WPI")
-
-
-class Place(msgspec.Struct, frozen=True):
-    """Where a consumer is."""
-
-    stream_seq: int = 0
-
-
-class Answer(msgspec.Struct):
-    """What JetStream answers."""
-
-    error: dict[str, Any] = {}
-    config: dict[str, Any] = {}
-    created: str = ""
-    ack_floor: Place = Place()
 
 
 class Session:
@@ -160,16 +139,11 @@ class Session:
         self._require_version()
         about = f"{self._stream}.{self._consumer}"
         found = await self._ask(f"INFO.{about}")
-        if is_new := found.error.get("err_code") == _NOT_FOUND:
+        if is_new := found.is_unknown:
             wanted = {"durable_name": self._consumer, "ack_policy": "explicit", **new, **settings}
         else:
             self._require(found)
-            if found.config.get("deliver_subject") or found.config.get("ack_policy") != "explicit":
-                raise RefusedError(
-                    f"consumer {self._consumer} of {self._stream} is no pull consumer with explicit "
-                    f"acknowledgement. Have an administrator remove it: nats consumer rm {self._stream} "
-                    f"{self._consumer}"
-                )
+            require_pull(found, self._stream, self._consumer)
             filters = {"filter_subject", "filter_subjects"}
             kept = {name: value for name, value in found.config.items() if name not in filters}
             wanted = {**kept, **settings}
@@ -184,12 +158,7 @@ class Session:
     def _require_version(self) -> None:
         found = self._client.connected_server_version
         with suppress(ValueError):  # One that is built by hand: it is asked.
-            if (found.major, found.minor) < NEEDED:
-                needed = ".".join(map(str, NEEDED))
-                raise RefusedError(
-                    f"NATS is version {found.major}.{found.minor}.{found.patch}, and a Subscriber needs "
-                    f"nats-server {needed} or newer"
-                )
+            require_version(found.major, found.minor, found.patch)
 
     async def _ask(self, what: str, data: bytes = b"") -> Answer:
         doing = f"ask JetStream for {what}"
@@ -203,19 +172,7 @@ class Session:
             raise UnreachableError(f"{doing}: {error or type(error).__name__}") from error
 
     def _require(self, answer: Answer) -> Answer:
-        if not answer.error:
-            return answer
-        code = answer.error.get("err_code")
-        told = f"{answer.error.get('description')} ({code})"
-        if code == _NO_STREAM:
-            raise RefusedError(
-                f"NATS has no stream {self._stream}. Is {self._cluster!r} a Slurm cluster's name? "
-                "Streams of a new cluster are there a minute after its services"
-            )
-        text = f"consumer {self._consumer} of {self._stream}: {told}"
-        if answer.error.get("code", 0) >= _SERVERS_FAULT and code != _UNCHANGEABLE:
-            raise UnreachableError(text)
-        raise RefusedError(text)
+        return required(answer, self._stream, self._consumer, self._cluster)
 
     async def deliveries(self, room: Callable[[], int]) -> list[Delivery]:
         """Return what has come, in order and at least one, asking for no more than there is *room* for."""
@@ -235,11 +192,11 @@ class Session:
                     "that was cut may count as one for half a minute"
                 )
             self._expected += 1
-            self._tell_gone(delivery.place[0])
+            self._warn_of_gone(delivery.place[0])
         return found
 
-    def _tell_gone(self, number: int) -> None:
-        """Tell which messages are not in the stream any more, where all must come."""
+    def _warn_of_gone(self, number: int) -> None:
+        """Log which messages are not in the stream any more, where all must come."""
         if self._last is not None:
             if number > self._last + 1:
                 text = (

@@ -248,13 +248,12 @@ class Locks:
     async def _record(self, turn: Turn, decision: Decision, at: datetime, *, waited_s: float | None) -> None:
         view, views = self._writer.view, self._snapshotter.views
         before, revision = view.get(turn.node), view.revision(turn.node)
-        lock = decision.lock
         is_of_nodeset = views.kube_pods.get(turn.node) is not None
         failed = still_failed(before, views.slurm_nodes.get(turn.node), at, is_member=is_of_nodeset)
         after = state(
             turn.node,
             turn.kube_node,
-            lock,
+            decision.lock,
             decision.in_the_way,
             at,
             leaving=decision.leaving,
@@ -268,8 +267,8 @@ class Locks:
         else:
             await self._writer.forget(turn.node, told, revision=revision)
         if told:
-            jobs = [holder.job for holder in lock.holders]
-            log.info("lock changed", extra={"node": turn.node, "lock": lock.value, "jobs": jobs})
+            jobs = [holder.job for holder in decision.lock.holders]
+            log.info("lock changed", extra={"node": turn.node, "lock": decision.lock.value, "jobs": jobs})
 
     async def _forget(self, turn: Turn, because: str = "its Node is gone") -> None:
         """Tell that the Node is gone, or another's, and its lock with it: nothing is written on a Node."""
