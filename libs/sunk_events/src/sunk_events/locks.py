@@ -72,8 +72,8 @@ class LockState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v
     holders: tuple[LockHolder, ...] = ()
     in_the_way: tuple[str, ...] = ()
     leaving: Count | None = None
-    """How many Pods a waiting job waits for, of which `in_the_way` names the first; 0 where none does. None:
-    an earlier nodeset-controller does not say."""
+    """How many Pods a waiting job waits for, of which `in_the_way` names the first; 0 where no job waits for
+    one. None: an earlier nodeset-controller, which does not say."""
     leaving_until: Moment | None = None
     """When the kubelet ends the last of them; None where one was not asked to go yet, or none is there."""
     failed: FailedLock | None = None
