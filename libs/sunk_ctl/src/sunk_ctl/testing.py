@@ -31,6 +31,25 @@ from sunk_runtime.jetstream import BusSettings
 CHART: Final = Path(__file__).parents[4] / "helm/sunk"
 NAMESPACE: Final = "sunk"
 CLUSTER: Final = "c1"
+RIGHTS: Final = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reads-pods}
+rules: [{apiGroups: [""], resources: [pods], verbs: [get, list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: team, namespace: team-a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reads-pods}
+subjects: [{kind: User, name: alice, apiGroup: rbac.authorization.k8s.io}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: carol}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: sunk-view}
+subjects: [{kind: User, name: carol, apiGroup: rbac.authorization.k8s.io}]
+"""
+"""Of alice, who may read the Pods of team-a, and of carol, who has the chart's cluster role."""
 
 
 @dataclass(frozen=True)

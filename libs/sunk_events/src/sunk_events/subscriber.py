@@ -127,9 +127,9 @@ class Subscriber:
     async def run(self, handle: Handle) -> None:
         """Have *handle* handle each fact, until cancelled.
 
-        A fact is done when *handle* returns. If it raises, the fact is handled again, later each time, and
-        later facts of the same entity wait for it; those of others, once so many
-        came that `max_ack_pending` is reached.
+        A fact is done when *handle* returns. If it raises, the fact is handled again, after a longer pause
+        each time. Later facts of the same entity wait for it. Facts of others wait too once
+        `max_ack_pending` facts have come since.
 
         Raises:
             UnreachableError: there was no connection within the first `connect_within_s`.

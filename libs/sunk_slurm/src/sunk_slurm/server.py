@@ -147,7 +147,7 @@ class Server:
         while True:
             await self._wanted.wait()
             self._wanted = anyio.Event()
-            choice = self._choice = self._choice or _Choice()
+            choice = self._want_version()
             try:
                 with self._limited(_VERSIONS) as progress:
                     progress.is_its_turn = True

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from sunk_ctl.testing import ViewStage, bus_settings, nats_with_users, view_stage
+from sunk_ctl.testing import RIGHTS, ViewStage, bus_settings, nats_with_users, view_stage
 from sunk_events import subjects
 from sunk_events.base import Event, Reply, State, event_id
 from sunk_events.codec import encode
@@ -51,29 +51,14 @@ FRESH = AGO + timedelta(days=1)
 UIDS = {team: f"00000000-0000-4000-8000-00000000000{team}" for team in "ab"}
 PEOPLE = ("alice", "bob", "carol", "dave", "erin", "frank")
 # Kubernetes' own role `view` gets its rules of a controller, which does not run here.
-BINDINGS = """
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: reads-pods}
-rules: [{apiGroups: [""], resources: [pods], verbs: [get, list]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: team, namespace: team-a}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reads-pods}
-subjects: [{kind: User, name: alice, apiGroup: rbac.authorization.k8s.io}]
----
+BINDINGS = (
+    RIGHTS
+    + """---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {name: team, namespace: team-b}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reads-pods}
 subjects: [{kind: User, name: bob, apiGroup: rbac.authorization.k8s.io}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: carol}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: sunk-view}
-subjects: [{kind: User, name: carol, apiGroup: rbac.authorization.k8s.io}]
 ---
 # As `sunkctl` names it in a refusal.
 apiVersion: rbac.authorization.k8s.io/v1
@@ -87,6 +72,7 @@ metadata: {name: erin}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: operates-nodes}
 subjects: [{kind: User, name: erin, apiGroup: rbac.authorization.k8s.io}]
 """
+)
 NODES = """
 apiVersion: v1
 kind: Node

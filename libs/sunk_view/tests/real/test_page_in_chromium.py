@@ -16,7 +16,7 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from sunk_ctl.testing import ViewStage, bus_settings, nats_with_users, view_stage
+from sunk_ctl.testing import RIGHTS, ViewStage, bus_settings, nats_with_users, view_stage
 from sunk_events import subjects
 from sunk_events.base import Reply, State, event_id
 from sunk_events.codec import encode
@@ -46,24 +46,6 @@ PATIENCE_MS = 60_000
 SHAPE = "one => { const look = getComputedStyle(one, '::before'); return look.clipPath + look.background; }"
 UNNAMED = """[...document.querySelectorAll('button, input, select')].filter(
   (one) => !one.textContent.trim() && !one.labels?.length && !one.ariaLabel).length"""
-RIGHTS = """
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: reads-pods}
-rules: [{apiGroups: [""], resources: [pods], verbs: [get, list]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: team, namespace: team-a}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reads-pods}
-subjects: [{kind: User, name: alice, apiGroup: rbac.authorization.k8s.io}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: carol}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: sunk-view}
-subjects: [{kind: User, name: carol, apiGroup: rbac.authorization.k8s.io}]
-"""
 
 
 def node(name: str, state: str = "IDLE", **fields: Any) -> SlurmNodeState:  # noqa: ANN401 - of the struct

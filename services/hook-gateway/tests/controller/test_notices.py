@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from sunk_events.locks import LockState
 from sunk_hook_gateway.adapters.views import Locks
-from sunk_hook_gateway.controller.notices import AGAIN_S, AT_ONCE, FIRST_S, Notices
+from sunk_hook_gateway.controller.notices import AGAIN_S, AT_ONCE, FIRST_S, Notices, first_look_s
 from sunk_hook_gateway.hooks.bodies import Prehook
 from sunk_hook_gateway.testing.hooks import CLUSTER, NOW, lock_of, store
 from sunk_runtime.jetstream import Bus
@@ -45,9 +45,23 @@ async def test_the_first_node_that_is_in_the_way_speaks_for_the_job(bus: Bus) ->
         await store(bus, "m2", lock_of("m2", JOB, NOW))
         await until(lambda: notices.of("m1", asks()).take() == SAID)
         assert notices.of("m1", asks(said=None)).take() == ""
-        assert notices.of("m1", asks(said=SAID, waited_s=60)).due_in_s == pytest.approx(AGAIN_S, abs=1)
-        assert notices.of("m1", asks(waited_s=0)).due_in_s == pytest.approx(FIRST_S, abs=1)
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("said", "waited_s", "look_s"),
+    [
+        pytest.param("", 0, FIRST_S, id="it has just begun"),
+        pytest.param("", FIRST_S - 1, 1, id="it waits for a while"),
+        pytest.param("", FIRST_S, 0, id="its first message is due"),
+        pytest.param("", 60, AGAIN_S, id="there was nothing to say for long"),
+        pytest.param(SAID, 60, AGAIN_S, id="it was told"),
+    ],
+)
+def test_a_call_is_looked_at_early_only_before_the_first_message(
+    said: str, waited_s: float, look_s: float
+) -> None:
+    assert first_look_s(asks(said=said, waited_s=waited_s)) == look_s
 
 
 async def test_a_burst_is_told_in_rounds(bus: Bus) -> None:

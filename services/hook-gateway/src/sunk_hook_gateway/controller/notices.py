@@ -53,7 +53,7 @@ class Notice:
         self._node = node
         self._job = body.job
         self._said = body.said
-        self._due = float("inf") if body.said is None else anyio.current_time() + _first_look_s(body)
+        self._due = float("inf") if body.said is None else anyio.current_time() + first_look_s(body)
 
     @property
     def due_in_s(self) -> float:
@@ -77,7 +77,7 @@ class Notice:
         return ""
 
 
-def _first_look_s(body: Prehook) -> float:
+def first_look_s(body: Prehook) -> float:
     """Return in how many seconds a call is looked at first: after a message in the rhythm of changes."""
     is_new = not body.said and body.waited_s < FIRST_S + AGAIN_S
     return max(0.0, FIRST_S - body.waited_s) if is_new else AGAIN_S

@@ -35,8 +35,8 @@ class WaitingJobs:
         self._nodes: dict[int, set[str]] = {}
         self._jobs: dict[str, frozenset[int]] = {}
 
-    def take(self, node: str, lock: LockState | None) -> frozenset[int]:
-        """Take over the *lock* of *node*, None: it has none; return the jobs that this may concern."""
+    def take(self, node: str, lock: LockState | None) -> None:
+        """Take over the *lock* of *node*; None: it has none."""
         before = self._jobs.pop(node, frozenset[int]())
         holders = lock.holders if lock is not None else ()
         after = frozenset(one.job for one in holders if is_waiting(lock, one.job))
@@ -48,7 +48,6 @@ class WaitingJobs:
             self._nodes.setdefault(job, set()).add(node)
         if after:
             self._jobs[node] = after
-        return before | after
 
     def nodes(self, job: int) -> Collection[str]:
         """Return the nodes that *job* waits for."""
