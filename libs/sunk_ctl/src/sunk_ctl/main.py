@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from sunk_bus.main import main as bus_main
-from sunk_ctl import doctor_command, event_commands, node_commands, tables, top, ui
+from sunk_ctl import bundle_command, doctor_command, event_commands, node_commands, tables, top, ui
 from sunk_ctl.cluster import Cluster
 from sunk_ctl.refusals import NOT_FOUND
 from sunk_ctl.running import (
@@ -48,6 +48,7 @@ for _command in (
     node_commands.undrain,
     node_commands.reboot,
     doctor_command.doctor,
+    bundle_command.support_bundle,
 ):
     app.command()(_command)
 

@@ -1,0 +1,190 @@
+"""A support bundle of a real Kubernetes in which secrets stand wherever users and charts put them."""
+
+import json
+import re
+import tarfile
+from base64 import b64encode
+from collections.abc import Generator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from sunk_ctl.main import app
+from sunk_lab.config import from_environment
+from sunk_lab.kube.lab import KubeLab
+from sunk_lab.processes import wait_for
+from sunk_lab.slurm.releases import SLURM_24_11
+from sunk_lab.slurm.roots import image_of
+
+pytestmark = pytest.mark.lab
+
+NAMESPACE: Final = "bundle"
+LABELS: Final = {"app.kubernetes.io/part-of": "sunk", "app.kubernetes.io/name": "sunk-syncer"}
+PASSWORD: Final = "Hunter2-plain"  # noqa: S105 - made up
+RANDOM: Final = "pV7kQ2xZ9mB4nC8sD1fG6hJ3kL5qW0eR7tY2uI9oP4aS"
+TOKEN: Final = "eyJhbGciOiJIUzI1NiIsImtpZCI6ImEifQ.eyJzdW4iOiJub2RlMSIsImV4cCI6MX0.c2lnbmF0dXJlLXg"  # noqa: S105 - made up
+BINARY: Final = b64encode(bytes(range(64))).decode()
+PLANTED: Final = (PASSWORD, RANDOM, TOKEN, BINARY)
+PRINTED: Final = f"""\
+echo '{{"level":"info","message":"starting","nats_password":"{PASSWORD}"}}'
+echo 'nats: Authorization Violation at nats://syncer:{PASSWORD}@nats:4222'
+echo 'X-SLURM-USER-TOKEN: {TOKEN}'
+echo 'decoding {TOKEN} and {RANDOM} failed'
+echo -e 'ldap:\\n  bindpw: |\\n    {PASSWORD}\\n  uri: ldap://directory'
+echo '-----BEGIN PRIVATE KEY-----'; echo '{BINARY}'; echo '-----END PRIVATE KEY-----'
+echo 'the last line stays'
+exit 1
+"""
+
+
+def objects() -> list[dict[str, object]]:
+    """Return what stands in the namespace."""
+    container = {
+        "name": "main",
+        "image": SLURM_24_11.image,
+        "command": ["bash", "-c", PRINTED],
+        "env": [{"name": "DATABASE_PASSWORD", "value": PASSWORD}, {"name": "LOG_LEVEL", "value": "info"}],
+        "args": [f"--token={RANDOM}", "--password", PASSWORD],
+    }
+    notes = {"example.com/note": PASSWORD, "sunk.coreweave.com/drain": f"see http://a:{PASSWORD}@wiki"}
+    template = {
+        "metadata": {"labels": LABELS, "annotations": notes},
+        "spec": {"terminationGracePeriodSeconds": 0, "containers": [container]},
+    }
+    compute = {**LABELS, "sunk.coreweave.com/nodeset": "gpu"}
+    metadata = {"name": "syncer", "namespace": NAMESPACE, "labels": LABELS}
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+        {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"password": PASSWORD}},
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            "data": {
+                "slurmdbd.conf": f"StorageUser=slurm\nStoragePass={PASSWORD}\n",
+                "password": PASSWORD,
+                "nats.json": json.dumps({"users": [{"user": "a", "password": PASSWORD}]}, indent=2),
+            },
+        },
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {**metadata, "annotations": notes},
+            "spec": {"selector": {"matchLabels": LABELS}, "template": template},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "gpu-0", "namespace": NAMESPACE, "labels": compute, "annotations": notes},
+            "spec": {**template["spec"], "restartPolicy": "Never"},
+        },
+    ]
+
+
+@pytest.fixture(scope="module")
+def lab(kube_lab: KubeLab) -> Generator[KubeLab]:
+    """Yield a Kubernetes in which a container has printed its secrets and was started again."""
+    kube_lab.load(image_of(SLURM_24_11, from_environment().cache, lambda _line: None))
+    made = objects()
+    kube_lab.kubectl("apply", "-f", "-", input=json.dumps(made[0]))
+    wait_for(
+        "the ServiceAccount",
+        lambda: kube_lab.kubectl("-n", NAMESPACE, "get", "serviceaccount", "default"),
+        30,
+    )
+    kube_lab.kubectl("apply", "-f", "-", input="\n---\n".join(map(json.dumps, made)))
+
+    def has_restarted() -> bool:
+        started = "{.items[*].status.containerStatuses[*].lastState.terminated.exitCode}"
+        over = "{.items[?(@.status.phase=='Failed')].metadata.name}"
+        path = f"jsonpath={started},{over}"
+        return kube_lab.kubectl("-n", NAMESPACE, "get", "pods", "-o", path) == "1,gpu-0"
+
+    wait_for("the second start, and the end of the other", has_restarted, 120)
+    yield kube_lab
+    kube_lab.kubectl("delete", "namespace", NAMESPACE, "--timeout=180s")
+
+
+def kubeconfig(lab: KubeLab, folder: Path, *rights: str) -> Path:
+    """Return that of a ServiceAccount of the namespace with *rights* there: resources to get and list."""
+    where = ("-n", NAMESPACE)
+    if rights:
+        lab.kubectl(*where, "create", "role", "helps", "--verb=get,list", f"--resource={','.join(rights)}")
+        lab.kubectl(
+            *where, "create", "rolebinding", "helps", "--role=helps", f"--serviceaccount={NAMESPACE}:default"
+        )
+    found = json.loads(lab.kubeconfig.read_text())
+    token = lab.kubectl(*where, "create", "token", "default").strip()
+    found["users"] = [{"name": found["users"][0]["name"], "user": {"token": token}}]
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps(found))
+    return file
+
+
+def bundle(config: Path, file: Path, *options: str) -> Result:
+    """Run the program."""
+    words = ["support-bundle", "--kubeconfig", str(config), "--file", str(file), *options]
+    return CliRunner(env={"NO_PROXY": "*"}).invoke(app, words)
+
+
+def unpacked(file: Path) -> dict[str, str]:
+    """Return the text of each file of a bundle, without the folder."""
+    with tarfile.open(file) as archive:
+        found = {one.name: archive.extractfile(one) for one in archive.getmembers()}
+        return {name.partition("/")[2]: data.read().decode() for name, data in found.items() if data}
+
+
+def test_a_bundle_holds_logs_settings_and_states_and_no_secret(lab: KubeLab, tmp_path: Path) -> None:
+    result = bundle(lab.kubeconfig, tmp_path / "b.tar.gz")
+
+    assert result.exit_code == 0, result.stderr
+    assert (tmp_path / "b.tar.gz").stat().st_mode & 0o777 == 0o600
+    files = unpacked(tmp_path / "b.tar.gz")
+    folder = f"namespaces/{NAMESPACE}"
+    log = files[f"{folder}/logs/gpu-0/main.log"]
+    for planted in PLANTED:
+        assert [name for name, text in files.items() if planted in text] == []
+    assert "the last line stays" in log
+    assert "uri: ldap://directory" in log
+    assert '"message":"starting"' in log
+    assert [name for name in files if re.search(r"/logs/syncer-[^/]+/main\.previous\.log", name)]
+    assert "StorageUser=slurm" in files[f"{folder}/configmaps/syncer/slurmdbd.conf"]
+    assert json.loads(files[f"{folder}/configmaps/syncer/nats.json"])["users"][0]["user"] == "a"
+    pod = json.loads(files[f"{folder}/pods.json"])[0]
+    assert {"name": "LOG_LEVEL", "value": "info"} in pod["spec"]["containers"][0]["env"]
+    assert [one["name"] for one in json.loads(files[f"{folder}/compute-pods.json"])] == ["gpu-0"]
+    assert "gitVersion" in json.loads(files["versions/kubernetes.json"])
+    assert "BackOff" in files[f"{folder}/events.json"]
+    assert "view/status.json: this Kubernetes cluster has no API" in files["README.txt"]
+
+
+def test_what_the_user_may_not_read_is_left_out_and_named(lab: KubeLab, tmp_path: Path) -> None:
+    config = kubeconfig(lab, tmp_path, "pods", "deployments.apps")
+
+    everywhere = bundle(config, tmp_path / "a.tar.gz")
+    here = bundle(config, tmp_path / "b.tar.gz", "--namespace", NAMESPACE)
+
+    assert everywhere.exit_code == 3
+    assert "Name the namespaces that you may read (--namespace)" in everywhere.stderr
+    assert not (tmp_path / "a.tar.gz").exists()
+    assert here.exit_code == 0, here.stderr
+    files = unpacked(tmp_path / "b.tar.gz")
+    assert {f"namespaces/{NAMESPACE}/deployments.json", f"namespaces/{NAMESPACE}/pods.json"} <= files.keys()
+    assert not [name for name in files if "/logs/" in name]
+    for text in (here.stderr, files["README.txt"]):
+        assert re.search(r"main\.log: .*cannot get resource .?\"pods/log", text)
+        assert f"namespaces/{NAMESPACE}/configmaps:" in text
+
+
+def test_a_file_that_is_there_is_not_replaced(lab: KubeLab, tmp_path: Path) -> None:
+    file = tmp_path / "b.tar.gz"
+    file.write_text("mine")
+
+    result = bundle(lab.kubeconfig, file, "--namespace", NAMESPACE)
+
+    assert result.exit_code == 1
+    assert "--file" in result.stderr
+    assert file.read_text() == "mine"
