@@ -31,7 +31,7 @@ _ANNOTATIONS: Final = re.compile(
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 _ABOUT: Final = """\
-What this holds: states, logs, settings, versions and Events of SUNK, for someone who helps with it.
+What this holds: states, logs, settings, versions and Events of SUNK, for support.
 
 No object of kind Secret was read. Values whose names say that they are secret, keys, tokens and passwords in
 addresses were replaced by "[redacted]". A password that stands alone in a sentence of a log is not

@@ -1,4 +1,4 @@
-"""`sunkctl support-bundle`: what someone who helps needs to see, in one file, without secrets."""
+"""`sunkctl support-bundle`: what support needs to see, in one file, without secrets."""
 
 import os
 from pathlib import Path

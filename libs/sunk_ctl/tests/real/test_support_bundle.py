@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from sunk_ctl.main import app
 from sunk_lab.config import from_environment
