@@ -1,7 +1,6 @@
 """What a support bundle holds, and what was left out of it. Pure.
 
-What must stay true: no object of kind Secret is in it; all of it went through `redaction`; it has a bounded
-size, and says itself what it lacks.
+What must stay true: all of it went through `redaction`; it has a bounded size, and says itself what it lacks.
 """
 
 import io
@@ -13,8 +12,11 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from sunk_ctl.redaction import DEPTH, REDACTED, is_secret, redacted, redacted_object
-from sunk_kube import wellknown as wk
+from sunk_bus.words import safe
+from sunk_ctl.redaction import DEPTH, Redactor
+from sunk_ctl.refusals import REFUSED, NoAnswerError
+from sunk_ctl.secret_names import is_secret
+from sunk_ctl.secret_words import REDACTED
 
 Json = Mapping[str, Any]
 """An object as JSON has it: support reads fields that no struct of ours knows."""
@@ -33,10 +35,10 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 _ABOUT: Final = """\
 What this holds: states, logs, settings, versions and Events of SUNK, for support.
 
-No object of kind Secret was read. Values whose names say that they are secret, keys, tokens and passwords in
-addresses were replaced by "[redacted]". A password that stands alone in a sentence of a log is not
-recognised. Names of users, jobs, Pods, nodes and addresses are still here. Read the files before you send
-them.
+"[redacted]" stands in place of every value of the Secrets of these namespaces that could be read, of values
+whose names say that they are secret, and of keys, tokens and passwords in addresses. A short password that is
+in no such Secret and stands alone in a sentence of a log is not recognised. Names of users, jobs, Pods and
+nodes, and addresses, are still here. Read the files before you send them.
 """
 
 
@@ -45,6 +47,7 @@ class Logs(msgspec.Struct, frozen=True):
 
     namespace: str
     pod: str
+    node: str
     container: str
     is_previous: bool = False
     """Of the container that ended before the present one."""
@@ -60,21 +63,26 @@ class Bundle:
     """Files by name, and what is missing. Further files are left out once there is too much."""
 
     def __init__(self) -> None:
+        self.redactor = Redactor()
         self.files: dict[str, bytes] = {}
         self.left_out: list[str] = []
+        self.is_refused = False
+        """Something is missing because the user may not read it."""
         self._size = 0
 
     def add_object(self, name: str, value: object) -> None:
         """Add *value*, of dicts, lists and scalars, as JSON."""
-        self._add(name, msgspec.json.format(msgspec.json.encode(redacted_object(value)), indent=2))
+        found = msgspec.json.encode(self.redactor.value(value))
+        self._add(name, msgspec.json.format(found, indent=2))
 
     def add_text(self, name: str, text: str, setting: str = "") -> None:
         """Add *text*, the value of a *setting*."""
-        self._add(name, (REDACTED if is_secret(setting) else redacted(text)).encode())
+        self._add(name, (REDACTED if is_secret(setting) else self.redactor.text(text)).encode())
 
     def leave_out(self, what: str, why: object) -> None:
         """Note that *what* is missing, because of an error or a bound."""
-        self.left_out.append(redacted(f"{what}: {why}"))
+        self.is_refused |= isinstance(why, NoAnswerError) and why.status == REFUSED
+        self.left_out.append(safe(self.redactor.text(f"{what}: {why}")))
 
     def packed(self, moment: datetime) -> bytes:
         """Return the archive (tar, gzip) of all files, in a folder that *moment* names."""
@@ -84,7 +92,7 @@ class Bundle:
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
             for name, data in {"README.txt": about, **self.files}.items():
-                entry = tarfile.TarInfo("/".join([folder, *map(_safe, name.split("/"))]))
+                entry = tarfile.TarInfo("/".join([folder, *map(_path, name.split("/"))]))
                 entry.size, entry.mtime, entry.mode = len(data), int(moment.timestamp()), 0o600
                 archive.addfile(entry, io.BytesIO(data))
         return packed.getvalue()
@@ -131,32 +139,42 @@ def _annotations(found: object) -> object:
 
 
 def part(found: Json, name: str) -> Json:
-    """Return a field that holds an object; an empty one if it is not there."""
-    return found.get(name) or {}
+    """Return a field that holds an object; an empty one if there is none."""
+    value = found.get(name)
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
+def parts(found: Json, name: str) -> list[Json]:
+    """Return the objects in a field that holds a list."""
+    value = found.get(name)
+    return (
+        [cast("Json", one) for one in cast("list[object]", value) if isinstance(one, dict)]
+        if isinstance(value, list)
+        else []
+    )
 
 
 def namespaces(workloads: Iterable[Json]) -> list[str]:
     """Return the namespaces in which *workloads* of the charts are."""
-    return sorted({found["metadata"]["namespace"] for found in workloads})
+    return sorted({part(found, "metadata").get("namespace", "") for found in workloads} - {""})
 
 
-def ours(pods: Iterable[Json]) -> tuple[list[Json], list[Json]]:
-    """Return the charts' own Pods, and those of NodeSets, broken ones first."""
-    own: list[Json] = []
-    compute: list[Json] = []
-    for pod in pods:
-        labels = part(part(pod, "metadata"), "labels")
-        if wk.LABEL_NODESET in labels:
-            compute.append(pod)
-        elif labels.get(PART_OF) == "sunk":
-            own.append(pod)
-    return own, sorted(compute, key=lambda pod: (_is_ready(pod), pod["metadata"]["name"]))
+def time_of_event(event: Json) -> str:
+    """Return when an Event was seen last, for sorting."""
+    series, metadata = part(event, "series"), part(event, "metadata")
+    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    return next((str(one) for one in (*times, metadata.get("creationTimestamp")) if one), "")
+
+
+def broken_first(pods: Iterable[Json]) -> list[Json]:
+    """Return *pods*, those that are not ready first."""
+    return sorted(pods, key=lambda pod: (_is_ready(pod), part(pod, "metadata").get("name", "")))
 
 
 def row(pod: Json) -> Json:
     """Return a Pod in a line."""
     return {
-        "name": pod["metadata"]["name"],
+        "name": part(pod, "metadata").get("name", ""),
         "node": part(pod, "spec").get("nodeName", ""),
         "phase": part(pod, "status").get("phase", ""),
         "ready": _is_ready(pod),
@@ -166,27 +184,28 @@ def row(pod: Json) -> Json:
 
 def logs(pod: Json) -> Iterator[Logs]:
     """Yield the logs of *pod*: of each container that has run, and of the one before it."""
-    metadata = pod["metadata"]
+    metadata = part(pod, "metadata")
+    where = (metadata.get("namespace", ""), metadata.get("name", ""), part(pod, "spec").get("nodeName", ""))
     for name, status in _containers(pod):
         state, last = part(status, "state"), part(status, "lastState")
         if "running" in state or "terminated" in state or last:
-            yield Logs(metadata["namespace"], metadata["name"], name)
+            yield Logs(*where, name)
         if "terminated" in last:
-            yield Logs(metadata["namespace"], metadata["name"], name, is_previous=True)
+            yield Logs(*where, name, is_previous=True)
 
 
 def _containers(pod: Json) -> Iterator[tuple[str, Json]]:
     for kind in ("initContainerStatuses", "containerStatuses"):
-        for status in part(pod, "status").get(kind) or ():
-            yield status["name"], status
+        for status in parts(part(pod, "status"), kind):
+            yield status.get("name", ""), status
 
 
 def _is_ready(pod: Json) -> bool:
-    conditions = part(pod, "status").get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    conditions = parts(part(pod, "status"), "conditions")
+    return any((one.get("type"), one.get("status")) == ("Ready", "True") for one in conditions)
 
 
-def _safe(part: str) -> str:
+def _path(part: str) -> str:
     """Return *part* of a path as one that stays where it is unpacked."""
-    found = _UNSAFE.sub("_", part)[:200]
+    found = _UNSAFE.sub("_", part)[:255]
     return found if found.strip(".") else "_"

@@ -1,8 +1,10 @@
 """`sunkctl support-bundle`: what support needs to see, in one file, without secrets."""
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import typer
 
@@ -38,19 +40,30 @@ def support_bundle(
 
     moment = now()
     path = file or Path(f"{bundle.name_at(moment)}.tar.gz")
-    found = answered(context, kubeconfig, get)
-    for missing in found.left_out:
-        warn(f"left out: {missing}")
     try:
-        _write(path, found.packed(moment))
+        with _new_file(path) as written:
+            found = answered(context, kubeconfig, get)
+            written.write(found.packed(moment))
     except OSError as error:
         end(f"--file: {error}", 1)
-    typer.echo(
-        f"{path}: {len(found.files)} files. Secrets are redacted as README.txt in it says; read it first"
-    )
+    for missing in found.left_out:
+        warn(f"left out: {missing}")
+    typer.echo(f"{path}: {len(found.files)} files. Read README.txt in it before you send it")
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Write a new file that only the user may read. Raises `OSError`, also if there is one already."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
-        written.write(data)
+@contextmanager
+def _new_file(path: Path) -> Generator[BinaryIO]:
+    """Yield a file that only the user may read, and that is at *path* once it is whole.
+
+    Raises:
+        OSError: There is one already, or it cannot be written.
+    """
+    if path.exists():
+        raise FileExistsError(f"{path} is there already")
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
+            yield written
+        os.link(part, path)  # Unlike a renaming, it replaces nothing.
+    finally:
+        part.unlink(missing_ok=True)

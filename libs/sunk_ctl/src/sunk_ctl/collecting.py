@@ -1,7 +1,7 @@
 """A support bundle, collected from the API server with the user's own rights.
 
 What must stay true: a question that is refused or not answered costs its part of the bundle, and no more;
-nothing is written to the cluster; no Secret is read.
+nothing is written to the cluster; the Secrets are read before anything is added, and stay in this process.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -10,24 +10,34 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from sunk_ctl import bundle
-from sunk_ctl.bundle import Bundle, Json, Logs
+from sunk_ctl import bundle, secret_values
+from sunk_ctl.bundle import Bundle, Json, Logs, part
 from sunk_ctl.cluster import Cluster
-from sunk_ctl.refusals import NoAnswerError, of_kubernetes, refusal
+from sunk_ctl.redaction import Redactor
+from sunk_ctl.refusals import NOT_FOUND, NOT_NOW, REFUSED, NoAnswerError, of_kubernetes, refusal
 from sunk_events.view import ROOT
-from sunk_kube.resources import CONFIG_MAPS, EVENTS, NODES, NODESETS, NODESLICES, PODS, is_name
+from sunk_kube.resources import CONFIG_MAPS, EVENTS, NODES, NODESETS, NODESLICES, PODS, SECRETS, is_name
 from sunk_kube.wellknown import LABEL_NODESET
 from sunk_runtime.errors import SunkError
 
 PAGE: Final = 250
-PAGES_MAX: Final = 8
+OBJECTS_MAX: Final = 10_000
+"""Of one kind."""
+EVENTS_MAX: Final = 2000
+"""The newest of a namespace."""
 LOG_LINES: Final = 2000
 LOG_BYTES: Final = 2 * 2**20
-"""Of each container, the newest lines."""
+"""Of a container: where its lines have more, fewer of them are asked for."""
+LOG_S: Final = 10.0
+_AT_ONCE: Final = 4
 _CHARTS: Final = {"labelSelector": f"{bundle.PART_OF}=sunk"}
+_OWN: Final = {"labelSelector": f"{bundle.PART_OF}=sunk,!{LABEL_NODESET}"}
+_COMPUTE: Final = {"labelSelector": LABEL_NODESET}
 _WORKLOADS: Final = ("deployments", "statefulsets", "daemonsets")
 _VIEWS: Final = ("status", "nodes", "locks", "jobs", "placements", "events")
 _EVENTS_LAST: Final = "200"
+_SECRET_TYPES: Final = frozenset({"helm.sh/release.v1", "kubernetes.io/service-account-token"})
+"""Of which no value stands in a text: releases hold manifests, packed."""
 
 
 async def collected(cluster: Cluster, wanted: Sequence[str], timeout_s: float) -> Bundle:
@@ -39,20 +49,27 @@ async def collected(cluster: Cluster, wanted: Sequence[str], timeout_s: float) -
         timeout_s: After that the rest is left out.
 
     Raises:
-        NoAnswerError: nothing was answered, or the namespaces are not known.
+        NoAnswerError: nothing of the charts was found, or the namespaces are not known.
     """
+    for namespace in wanted:
+        if not is_name(namespace):
+            raise NoAnswerError(f"--namespace: {namespace[:80]!r} is no name of a namespace", 2)
     found = Bundle()
     with anyio.move_on_after(timeout_s) as scope:
         namespaces = list(wanted) or await _namespaces(cluster)
+        await _learn_secrets(cluster, found, namespaces)
+        own = [pod for namespace in namespaces for pod in await _add_namespace(cluster, found, namespace)]
+        if not found.files:
+            message = "; ".join([f"nothing of the charts in {', '.join(namespaces)}", *found.left_out[:3]])
+            raise NoAnswerError(message, REFUSED if found.is_refused else NOT_FOUND)
         await _add_whole(cluster, found)
-        pods = [pod for namespace in namespaces for pod in await _add_namespace(cluster, found, namespace)]
-        for pod in pods:
-            for logs in bundle.logs(pod):
-                await _add_log(cluster, found, logs)
+        compute = [pod for namespace in namespaces for pod in await _add_compute(cluster, found, namespace)]
+        for pods in (own, compute):
+            await _add_logs(cluster, found, pods)
     if scope.cancelled_caught:
         found.leave_out("the rest", f"not collected within {timeout_s:g} s")
     if not found.files:
-        raise NoAnswerError(f"nothing was collected: {'; '.join(found.left_out[:3])}", 3)
+        raise NoAnswerError(f"no answer within {timeout_s:g} s: try again, or --timeout", NOT_NOW)
     return found
 
 
@@ -63,18 +80,41 @@ async def _namespaces(cluster: Cluster) -> list[str]:
             one for kind in _WORKLOADS async for one in _items(cluster, f"/apis/apps/v1/{kind}", _CHARTS)
         ]
     except SunkError as error:
-        message = f"{of_kubernetes(error, '')}. Name the namespaces that you may read (--namespace)"
-        raise NoAnswerError(message, 3) from error
+        why = of_kubernetes(error, "")
+        hint = ". Name the namespaces that you may read (--namespace)" if why.status == REFUSED else ""
+        raise NoAnswerError(f"{why}{hint}", why.status) from error
     if not found:
-        raise NoAnswerError("the charts helm/sunk and helm/slurm are in no namespace of this cluster", 4)
+        raise NoAnswerError("helm/sunk and helm/slurm are in no namespace of this cluster", NOT_FOUND)
     return bundle.namespaces(found)
+
+
+async def _learn_secrets(cluster: Cluster, found: Bundle, namespaces: Sequence[str]) -> None:
+    """Read the Secrets of *namespaces*, so that no value of theirs gets into the bundle."""
+    known: set[str] = set()
+    for namespace in namespaces:
+        try:
+            async for one in _items(cluster, SECRETS.path(namespace)):
+                if one.get("type") not in _SECRET_TYPES:
+                    known |= secret_values.forms(part(one, "data"))
+        except SunkError as error:
+            why = of_kubernetes(error, "")
+            hint = "without them secrets are recognised by name and form alone"
+            found.leave_out(f"Secrets of {namespace} ({hint})", why)
+    most = secret_values.KNOWN_MAX
+    if len(known) > most:
+        found.leave_out(
+            "Secrets", f"of {len(known)} values the longest {secret_values.KNOWN_MAX} are looked for"
+        )
+    found.redactor = Redactor(sorted(known, key=len, reverse=True)[: secret_values.KNOWN_MAX])
 
 
 async def _add_whole(cluster: Cluster, found: Bundle) -> None:
     """Add what belongs to no namespace: versions, Nodes, and what sunk-view answers."""
-    await _add(cluster, found, "versions/kubernetes.json", "/version")
-    selector = {"labelSelector": LABEL_NODESET}
-    await _add_list(cluster, found, "nodes.json", NODES.path(), selector)
+    try:
+        found.add_object("versions/kubernetes.json", await _answer(cluster, "/version"))
+    except SunkError as error:
+        found.leave_out("versions/kubernetes.json", of_kubernetes(error, ""))
+    await _add_list(cluster, found, "nodes.json", NODES.path(), _COMPUTE)
     for name in _VIEWS:
         try:
             query = {"last": _EVENTS_LAST} if name == "events" else None
@@ -84,59 +124,87 @@ async def _add_whole(cluster: Cluster, found: Bundle) -> None:
 
 
 async def _add_namespace(cluster: Cluster, found: Bundle, namespace: str) -> list[Json]:
-    """Add the objects of *namespace*; return the Pods whose logs are wanted."""
-    if not is_name(namespace):
-        raise NoAnswerError(f"--namespace: {namespace[:80]!r} is no name of a namespace", 2)
+    """Add the objects of *namespace*; return the charts' own Pods."""
     folder = f"namespaces/{namespace}"
     for kind in _WORKLOADS:
         path = f"/apis/apps/v1/namespaces/{namespace}/{kind}"
         await _add_list(cluster, found, f"{folder}/{kind}.json", path, _CHARTS)
     for one in await _list(cluster, found, f"{folder}/configmaps", CONFIG_MAPS.path(namespace), _CHARTS):
-        for key, text in bundle.part(one, "data").items():
-            found.add_text(f"{folder}/configmaps/{one['metadata']['name']}/{key}", text, key)
-    for resource in (NODESETS, NODESLICES, EVENTS):
+        for key, text in part(one, "data").items():
+            found.add_text(f"{folder}/configmaps/{part(one, 'metadata').get('name')}/{key}", str(text), key)
+    for resource in (NODESETS, NODESLICES):
         await _add_list(cluster, found, f"{folder}/{resource.plural}.json", resource.path(namespace))
-    pods = await _list(cluster, found, f"{folder}/pods.json", PODS.path(namespace))
-    own, compute = bundle.ours(pods)
-    found.add_object(f"{folder}/pods.json", [bundle.manifest(pod) for pod in own])
-    found.add_object(f"{folder}/compute-pods.json", [bundle.row(pod) for pod in compute])
-    if len(compute) > bundle.COMPUTE_PODS:
-        found.leave_out(
-            f"{folder}/logs", f"of {len(compute)} Pods of NodeSets {bundle.COMPUTE_PODS} are here"
-        )
-    chosen = compute[: bundle.COMPUTE_PODS]
-    found.add_object(f"{folder}/compute-pods-chosen.json", [bundle.manifest(pod) for pod in chosen])
-    return [*own, *chosen]
+    own = await _add_list(cluster, found, f"{folder}/pods.json", PODS.path(namespace), _OWN)
+    if events := await _list(cluster, found, f"{folder}/events.json", EVENTS.path(namespace)):
+        newest = sorted(events, key=bundle.time_of_event)[-EVENTS_MAX:]
+        found.add_object(f"{folder}/events.json", [bundle.manifest(one) for one in newest])
+    return own
 
 
-async def _add_log(cluster: Cluster, found: Bundle, logs: Logs) -> None:
-    query = {
-        "container": logs.container,
-        "tailLines": str(LOG_LINES),
-        "limitBytes": str(LOG_BYTES),
-        "timestamps": "true",
-        **({"previous": "true"} if logs.is_previous else {}),
-    }
-    try:
-        data = await cluster.api.send("GET", PODS.path(logs.namespace, logs.pod, "log"), query=query)
-        found.add_text(logs.file, data.decode(errors="replace"))
-    except SunkError as error:
-        found.leave_out(logs.file, of_kubernetes(error, ""))
+async def _add_compute(cluster: Cluster, found: Bundle, namespace: str) -> list[Json]:
+    """Add the Pods of NodeSets; return those whose logs are wanted."""
+    folder = f"namespaces/{namespace}"
+    pods = bundle.broken_first(
+        await _list(cluster, found, f"{folder}/compute-pods.json", PODS.path(namespace), _COMPUTE)
+    )
+    chosen = pods[: bundle.COMPUTE_PODS]
+    if pods:
+        found.add_object(f"{folder}/compute-pods.json", [bundle.row(pod) for pod in pods])
+        found.add_object(f"{folder}/compute-pods-in-full.json", [bundle.manifest(pod) for pod in chosen])
+    if len(chosen) < len(pods):
+        found.leave_out(f"{folder}/logs", f"of {len(pods)} Pods of NodeSets {len(chosen)} are here")
+    return chosen
 
 
-async def _add(cluster: Cluster, found: Bundle, name: str, path: str) -> None:
-    try:
-        found.add_object(name, await _answer(cluster, path))
-    except SunkError as error:
-        found.leave_out(name, of_kubernetes(error, ""))
+async def _add_logs(cluster: Cluster, found: Bundle, pods: Sequence[Json]) -> None:
+    """Add the logs of *pods*, some at once; a Node that does not answer is not asked again."""
+    silent: set[str] = set()
+    places = anyio.CapacityLimiter(_AT_ONCE)
+
+    async def add(logs: Logs) -> None:
+        async with places:
+            if logs.node in silent:
+                found.leave_out(logs.file, f"Node {logs.node} did not answer before")
+                return
+            try:
+                found.add_text(logs.file, await _log(cluster, logs))
+            except SunkError as error:
+                why = of_kubernetes(error, "")
+                found.leave_out(logs.file, why)
+                if why.status == NOT_NOW:
+                    silent.add(logs.node)
+
+    async with anyio.create_task_group() as tasks:
+        for pod in pods:
+            for logs in bundle.logs(pod):
+                tasks.start_soon(add, logs)
+
+
+async def _log(cluster: Cluster, logs: Logs) -> str:
+    """Return the newest lines. Raises as `Api.send`.
+
+    Kubernetes counts bytes from the oldest of the lines, so with too many of them the newest would be cut.
+    """
+    path = PODS.path(logs.namespace, logs.pod, "log")
+    query = {"container": logs.container, "limitBytes": str(LOG_BYTES), "timestamps": "true"}
+    lines, text = LOG_LINES, b""
+    while lines:
+        asked = {**query, "tailLines": str(lines), **({"previous": "true"} if logs.is_previous else {})}
+        text = await cluster.api.send("GET", path, query=asked, timeout_s=LOG_S)
+        if len(text) < LOG_BYTES:
+            break
+        lines //= 4
+    return text.decode(errors="replace")
 
 
 async def _add_list(
     cluster: Cluster, found: Bundle, name: str, path: str, query: dict[str, str] | None = None
-) -> None:
+) -> list[Json]:
+    """Add what is listed, and return it."""
     items = await _list(cluster, found, name, path, query)
     if items:
         found.add_object(name, [bundle.manifest(one) for one in items])
+    return items
 
 
 async def _list(
@@ -146,7 +214,7 @@ async def _list(
     items: list[Json] = []
     try:
         async for one in _items(cluster, path, query):
-            if len(items) == PAGE * PAGES_MAX:
+            if len(items) == OBJECTS_MAX:
                 found.leave_out(name, f"more than {len(items)} objects")
                 break
             items.append(one)
@@ -156,21 +224,21 @@ async def _list(
 
 
 async def _items(cluster: Cluster, path: str, query: dict[str, str] | None = None) -> AsyncIterator[Json]:
-    """Yield the objects of a list, page by page. Raises as `Api.send`."""
+    """Yield the objects of a list, page by page. Raises as `Api.send`, and `NoAnswerError`."""
     asked = {**(query or {}), "limit": str(PAGE)}
     while True:
         page = await _answer(cluster, path, asked)
-        for one in page.get("items") or ():
+        for one in bundle.parts(page, "items"):
             yield one
-        asked["continue"] = page.get("metadata", {}).get("continue", "")
+        asked["continue"] = str(part(page, "metadata").get("continue") or "")
         if not asked["continue"]:
             break
 
 
-async def _answer(cluster: Cluster, path: str, query: dict[str, str] | None = None) -> Any:  # noqa: ANN401 - JSON
+async def _answer(cluster: Cluster, path: str, query: dict[str, str] | None = None) -> Json:
     """Return what the API server answers. Raises as `Api.send`, and `NoAnswerError`."""
     data = await cluster.api.send("GET", path, query=query)
     try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NoAnswerError(f"the answer cannot be read: {error}", 1) from error

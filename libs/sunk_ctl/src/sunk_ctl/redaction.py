@@ -1,150 +1,117 @@
 """What a text that leaves the cluster must not hold: passwords, tokens and keys go, the rest stays. Pure.
 
-What must stay true: when in doubt a text goes; each rule is linear in the text, which anyone may have
-written; a text that was redacted does not change when it is redacted again.
+What must stay true: a known secret is nowhere in what comes out, in none of its forms; when in doubt a text
+goes; the work is bounded by the length of a text, which anyone may have written; no text is an error; one
+that was redacted does not change when it is redacted again.
 
-A password that stands alone in a sentence is not recognised, unless it is long and looks random.
+A password that is not known and stands alone in a sentence is not recognised, unless it is long and looks
+random.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final, cast
 
 import msgspec
 
-REDACTED: Final = "[redacted]"
+from sunk_ctl.secret_lines import Below
+from sunk_ctl.secret_names import REFERENCES, is_secret
+from sunk_ctl.secret_words import REDACTED, without_words
+
 LINE_CHARS: Final = 65536
 """Longer lines end there."""
 DEPTH: Final = 64
-"""JSON nested deeper than that goes as a whole."""
-_WORDS: Final = (
-    r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|authtok|jwt|credential|bindpw|authorization|cookie"
-    r"|(?:api|access|private|secret|signing|auth|encryption|slurm|munge)[_.-]?key)s?"
-)
-_NAME: Final = re.compile(rf"{_WORDS}\Z", re.IGNORECASE)
-"""The end of the name of a setting whose value is secret: ``NATS_PASSWORD``, ``StoragePass``."""
-_ASSIGNED: Final = re.compile(
-    rf"(?P<name>{_WORDS}\\?[\"']?[ \t]*(?:=>|:=|[:=]))(?P<space>[ \t]*)"
-    r"(?P<value>\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|[^\n]*)",
-    re.IGNORECASE,
-)
-"""In a line: a name and its value, in quotes or to the end of the line."""
-_OPTION: Final = re.compile(
-    r"(?<![\w-])(?P<name>--?[\w-]{1,64})(?![\w-])(?P<space>[ \t]+)(?P<value>[^\s\[]\S*)", re.ASCII
-)
-"""An option of a command, and its value."""
-_SCHEME: Final = re.compile(r"(?P<name>\b(?:Bearer|Basic)[ \t]+)(?P<value>[A-Za-z0-9._~+/=-]{8,})")
-_USER: Final = re.compile(r"(?P<name>://)(?P<value>[^\s/@\"'\[]{1,512}@)")
-"""User and password in an address."""
-_JWT: Final = re.compile(r"eyJ[\w-]{5,}\.[\w-]+(?:\.[\w-]*)?", re.ASCII)
+"""JSON nested deeper than that goes as a whole, also where it stands in strings of JSON."""
 _PRIVATE_KEY: Final = re.compile(
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
+    r"-----BEGIN [A-Z ]{0,40}(?P<kind>PRIVATE KEY|NKEY SEED)(?: BLOCK)?-----.*?"
+    r"(?:-----+END [A-Z ]{0,40}(?P=kind)(?: BLOCK)?-----+|\Z)",
+    re.DOTALL,
 )
-_RUN: Final = re.compile(r"(?P<digest>\bsha(?:256|512):)?(?P<run>[A-Za-z0-9+/_=-]{32,})", re.ASCII)
-_HEX: Final = re.compile(r"[0-9a-f]{40,}", re.ASCII)
-_SLASHES: Final = 10
-"""A path has more than one slash in so many characters, a key in base64 hardly ever has."""
-_STAMP: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z ", re.ASCII)
+_STAMP: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d) ", re.ASCII)
 """In front of a line of a container's log, as Kubernetes has it."""
-_OPEN: Final = re.compile(r"(?:.*[\[{(|>:\\][+-]?\d?)?[ \t]*\Z")
-"""A value that goes on in the lines below, as YAML and JSON have it."""
-_EMPTY: Final = re.compile(r"[\[{(|>]?[+-]?\d?[ \t]*\Z")
-"""One of which nothing stands in the line itself."""
 
 
-def redacted(text: str) -> str:
-    """Return *text*, of lines each of which may be JSON, without what is secret."""
-    done: list[str] = []
-    hidden_below: int | None = None
-    """Lines that are indented deeper than that belong to a secret."""
-    for whole in _PRIVATE_KEY.sub(REDACTED, text).split("\n"):
-        stamp = _STAMP.match(whole)
-        start = stamp[0] if stamp else ""
-        line = whole[len(start) : LINE_CHARS]
-        indent = len(line) - len(line.lstrip())
-        if hidden_below is not None and (indent > hidden_below or not line.strip()):
-            continue
-        hidden_below = indent if (found := _ASSIGNED.search(line)) and _OPEN.match(found["value"]) else None
-        done.append(start + _line(line))
-        if hidden_below is not None:
-            done.append(start + " " * (indent + 2) + REDACTED)
-    return "\n".join(done)
+class Redactor:
+    """Redacts by the *known* secrets, each in every form in which a text may hold it, and by patterns."""
 
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        self._known: Final = sorted({one for one in known if one}, key=len, reverse=True)
 
-def redacted_object(value: object, name: str = "", depth: int = 0) -> object:
-    """Return *value*, as JSON has it, without what is secret.
+    def text(self, text: str, depth: int = 0) -> str:
+        """Return *text*, of lines each of which may be JSON, without what is secret."""
+        text = _PRIVATE_KEY.sub(REDACTED, self._without_known(text.replace("\r\n", "\n")))
+        done: list[str] = []
+        below = Below()
+        for whole in text.split("\n"):
+            stamp = _STAMP.match(whole)
+            start = stamp[0] if stamp else ""
+            line = whole[len(start) : len(start) + LINE_CHARS]
+            if below.hides(line):
+                continue
+            shown = self._line(line, is_whole=len(start) + len(line) == len(whole), depth=depth)
+            done.append(start + (shown if shown is not None else without_words(below.of(line))))
+            if below.is_marked:
+                done.append(f"{start}{below.mark}{REDACTED}")
+        return "\n".join(done)
 
-    Args:
-        value: Of dicts, lists and scalars.
-        name: That of the field that holds it.
-        depth: How deep it stands.
-    """
-    if depth > DEPTH:
-        return REDACTED
-    found: object = value
-    match value:
-        case dict():
-            fields = cast("dict[str, object]", value)
-            found = {key: redacted_object(one, _named(fields, key), depth + 1) for key, one in fields.items()}
-        case list():
-            found = _items(cast("list[object]", value), name, depth + 1)
-        case bool() | None:
-            pass
-        case _ if is_secret(name):
-            found = REDACTED
-        case str():
-            found = redacted(value)
-        case _:
-            pass
-    return found
+    def value(self, value: object, name: str = "", depth: int = 0) -> object:
+        """Return *value*, as JSON has it, without what is secret.
 
+        Args:
+            value: Of dicts, lists and scalars.
+            name: That of the field that holds it.
+            depth: How deep it stands.
+        """
+        found: object = value
+        match value:
+            case dict() | list() if depth > DEPTH:
+                found = REDACTED
+            case dict():
+                found = self._fields(cast("dict[str, object]", value), name, depth + 1)
+            case list():
+                found = self._items(cast("list[object]", value), name, depth + 1)
+            case bool() | None:
+                pass
+            case _ if is_secret(name):
+                found = REDACTED
+            case str():
+                found = self.text(value, depth + 1)
+            case _:
+                pass
+        return found
 
-def is_secret(name: str) -> bool:
-    """Whether a setting of *name* has a value that is secret."""
-    return _NAME.search(name[-256:]) is not None
+    def _fields(self, fields: dict[str, object], name: str, depth: int) -> dict[str, object]:
+        """Return an object; below a secret name only references to secrets stay."""
+        return {
+            self._without_known(key): self.value(one, _named(fields, key, name), depth)
+            for key, one in fields.items()
+        }
 
+    def _items(self, items: list[object], name: str, depth: int) -> list[object]:
+        """Return a list, such as the words of a command, in which a value follows its option."""
+        named = [name, *(one if isinstance(one, str) and one.startswith("-") else name for one in items)]
+        return [self.value(one, before, depth) for one, before in zip(items, named, strict=False)]
 
-def _items(items: list[object], name: str, depth: int) -> list[object]:
-    """Return a list, such as the words of a command, in which a value follows its option."""
-    named = [name, *(one if isinstance(one, str) and one.startswith("-") else name for one in items)]
-    return [redacted_object(one, before, depth) for one, before in zip(items, named, strict=False)]
-
-
-def _named(fields: dict[str, object], key: str) -> str:
-    """Return what the value under *key* is called: in a list of settings, such as ``env``, its ``name``."""
-    return str(fields.get("name", key)) if key == "value" else key
-
-
-def _line(line: str) -> str:
-    if line.lstrip().startswith(("{", "[")):
+    def _line(self, line: str, *, is_whole: bool, depth: int) -> str | None:
+        """Return a line that is JSON, redacted; None if it is none."""
+        if depth > DEPTH or not line.lstrip().startswith(("{", "[")) or line.lstrip().startswith(REDACTED):
+            return REDACTED if depth > DEPTH else None
         try:
             found = msgspec.json.decode(line)
         except (msgspec.DecodeError, RecursionError):
-            pass
-        else:
-            return msgspec.json.encode(redacted_object(found)).decode()
-    line = _ASSIGNED.sub(_hidden, line)
-    line = _OPTION.sub(_unless_harmless, line)
-    for rule in (_SCHEME, _USER):
-        line = rule.sub(rf"\g<name>{REDACTED}", line)
-    return _RUN.sub(_unless_known, _JWT.sub(REDACTED, line))
+            return None if is_whole else REDACTED
+        return msgspec.json.encode(self.value(found, depth=depth + 1)).decode()
+
+    def _without_known(self, text: str) -> str:
+        for one in self._known:
+            text = text.replace(one, REDACTED)
+        return text
 
 
-def _hidden(found: "re.Match[str]") -> str:
-    value = found["value"]
-    if _EMPTY.match(value):
-        return found[0]
-    quote = value[0] if value[0] in "\"'" and value[-1] == value[0] and len(value) > 1 else ""
-    return f"{found['name']}{found['space']}{quote}{REDACTED}{quote}"
-
-
-def _unless_harmless(found: "re.Match[str]") -> str:
-    return f"{found['name']}{found['space']}{REDACTED}" if is_secret(found["name"]) else found[0]
-
-
-def _unless_known(found: "re.Match[str]") -> str:
-    """Return a long run of characters if it is a name, a path or a digest, and not random."""
-    run = found["run"]
-    is_mixed = all(any(test(one) for one in run) for test in (str.islower, str.isupper, str.isdigit))
-    is_key = is_mixed and run.count("/") * _SLASHES <= len(run)
-    is_hex = _HEX.search(run) is not None and not found["digest"]
-    return REDACTED if is_key or is_hex else found[0]
+def _named(fields: dict[str, object], key: str, name: str) -> str:
+    """Return what the value under *key* is called: in a list of settings, such as ``env``, its ``name``."""
+    if key == "value" and isinstance(named := fields.get("name"), str):
+        return named
+    if key == "k" and "kty" in fields:
+        return "secret"
+    return name if is_secret(name) and key not in REFERENCES else key

@@ -161,21 +161,26 @@ def test_a_bundle_holds_logs_settings_and_states_and_no_secret(lab: KubeLab, tmp
 
 
 def test_what_the_user_may_not_read_is_left_out_and_named(lab: KubeLab, tmp_path: Path) -> None:
-    config = kubeconfig(lab, tmp_path, "pods", "deployments.apps")
+    config = kubeconfig(lab, tmp_path, "pods", "pods/log", "deployments.apps")
 
     everywhere = bundle(config, tmp_path / "a.tar.gz")
+    elsewhere = bundle(lab.kubeconfig, tmp_path / "a.tar.gz", "--namespace", "nowhere")
     here = bundle(config, tmp_path / "b.tar.gz", "--namespace", NAMESPACE)
 
     assert everywhere.exit_code == 3
     assert "Name the namespaces that you may read (--namespace)" in everywhere.stderr
-    assert not (tmp_path / "a.tar.gz").exists()
+    assert elsewhere.exit_code == 4
+    assert [one.name for one in tmp_path.glob("*.gz*")] == ["b.tar.gz"]
     assert here.exit_code == 0, here.stderr
     files = unpacked(tmp_path / "b.tar.gz")
-    assert {f"namespaces/{NAMESPACE}/deployments.json", f"namespaces/{NAMESPACE}/pods.json"} <= files.keys()
-    assert not [name for name in files if "/logs/" in name]
+    assert {f"namespaces/{NAMESPACE}/{name}" for name in ("deployments.json", "logs/gpu-0/main.log")} <= {
+        *files
+    }
+    for planted in PLANTED:
+        assert [name for name, text in files.items() if planted in text] == []
     for text in (here.stderr, files["README.txt"]):
-        assert re.search(r"main\.log: .*cannot get resource .?\"pods/log", text)
-        assert f"namespaces/{NAMESPACE}/configmaps:" in text
+        assert re.search(rf"Secrets of {NAMESPACE} .*by name and form alone\): secrets is forbidden", text)
+        assert f"namespaces/{NAMESPACE}/configmaps: configmaps is forbidden" in text
 
 
 def test_a_file_that_is_there_is_not_replaced(lab: KubeLab, tmp_path: Path) -> None:

@@ -462,7 +462,7 @@ async def test_what_others_write_on_the_node_meanwhile_is_neither_lost_nor_in_th
 async def test_a_manager_killed_while_a_pod_leaves_is_followed_by_one_that_goes_on(stage: Stage) -> None:
     await stage.pod("slow", leaves_after_s=6)
     async with stage.manager():
-        waiting = await stage.waits(1)
+        waiting = await stage.waits(1, because="grace period")
     cut_off = await stage.lock()
     async with stage.manager():
         granted = await stage.acquire(1)
