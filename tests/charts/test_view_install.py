@@ -15,6 +15,7 @@ from sunk_ctl.main import app
 from sunk_events.view import HIDDEN
 from sunk_lab import service_images
 from sunk_lab.config import from_environment
+from sunk_lab.errors import LabError
 from sunk_lab.installation import NAMESPACE, SMALL, SUNK_NAMESPACE, Installation, install
 from sunk_lab.kube.certificates import Authority
 from sunk_lab.kube.images import PAUSE
@@ -151,10 +152,18 @@ def test_the_api_is_available_and_an_administrator_sees_the_whole(cluster: Clust
     )
     cluster.lab.kubectl(*service)
 
-    status = json.loads(cluster.sunkctl("carol", "status", "-o", "json"))["clusters"][0]
+    def status() -> dict[str, Any]:
+        return json.loads(cluster.sunkctl("carol", "status", "-o", "json"))["clusters"][0]
 
-    assert status["nodes"] == {"idle": 1}
-    assert {one["service"] for one in status["services"] if one["leader"]} >= {"syncer", "nodeset-controller"}
+    def are_well() -> bool:
+        services = {one["service"]: one["problem"] for one in status()["services"]}
+        if any(services.values()):
+            raise LabError(f"{services}")
+        return True
+
+    wait_for("all services", are_well, 120, pause_s=1.0)
+    assert status()["nodes"] == {"idle": 1}
+    assert {one["service"] for one in status()["services"] if one["leader"]} >= {"syncer", "metrics-exporter"}
     assert "ClusterRole sunk-view" in cluster.sunkctl("alice", "status", status=3)
 
 
@@ -165,23 +174,33 @@ def test_an_explanation_changes_as_what_holds_the_pod_up_does(cluster: Cluster) 
     wait_for("the job", lambda: "RUNNING" in cluster.login(f"squeue -h -j {job} -o %T"), 60)
     cluster.place("team-a", "train")
 
-    def says(*words: str, user: str = "alice") -> bool:
-        told = cluster.findings(user, "pod", "team-a/train")
-        return all(word in told for word in words)
+    def says(*words: str) -> None:
+        def are_there() -> bool:
+            told[0] = cluster.findings("alice", "pod", "team-a/train")
+            return all(word in told[0] for word in words)
 
-    wait_for("its place in the queue", lambda: says("waits for its turn in Slurm", "Slurm's queue"), 60)
+        told = [""]
+        try:
+            wait_for(f"{words}", are_there, SECONDS + 120, pause_s=1.0)
+        except LabError as error:
+            raise LabError(f"{error}: {told[0]}") from error
+
+    says("waits for its turn in Slurm", "Resources", "in the queue")
     own = cluster.login("squeue -h -t PENDING -o %i").strip()
     cluster.login(f"scontrol hold {own}")
-    wait_for("the hold", lambda: says(f"job {own} is held", f"scontrol release {own}"), 60)
+    says(f"job {own}", "JobHeldAdmin")
+    cluster.login(f"scancel {job}")
+    taints = ("get", "node", NODE, "-o", "jsonpath={.spec.taints}")
+    wait_for("the unlocked Node", lambda: "sunk.coreweave.com/lock" not in cluster.lab.kubectl(*taints), 120)
     cluster.stay("team-b", "web")
-    cluster.login(f"scontrol release {own}; scancel {job}")
-    wait_for("the lock", lambda: says(f"job {own} starts on", "its prolog locks the Node"), 60)
-    (node,) = cluster.login("sinfo -h -N -o %N").split()
+    cluster.login(f"scontrol release {own}")
+    says("its prologs run", "waits for Pods to leave")
+    (node,) = set(cluster.login("sinfo -h -N -o %N").split())
 
     assert "team-b/web" in cluster.findings("carol", "node", node)
     assert HIDDEN in cluster.findings("alice", "pod", "team-a/train")
     assert "web" not in cluster.findings("alice", "pod", "team-a/train")
-    wait_for("the binding", lambda: says(f"bound to {NODE} for job {own}"), SECONDS + 120)
+    says(f"bound to {NODE} for job {own}")
 
 
 def test_each_of_two_users_explains_the_own_pods_and_not_the_others(cluster: Cluster) -> None:
@@ -205,7 +224,7 @@ def test_each_of_two_users_explains_the_own_pods_and_not_the_others(cluster: Clu
 
 
 def test_a_node_is_drained_and_comes_back_by_the_services_behind_it(cluster: Cluster) -> None:
-    (node,) = cluster.login("sinfo -h -N -o %N").split()
+    (node,) = set(cluster.login("sinfo -h -N -o %N").split())
 
     cluster.sunkctl("carol", "drain", node, "--reason", "bad fan")
     wait_for("the drain", lambda: cluster.drains() == {node: "k8s: cordon: bad fan"}, 60)
