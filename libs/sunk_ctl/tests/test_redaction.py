@@ -191,6 +191,31 @@ def test_a_name_is_none_of_a_secret(name: str) -> None:
     assert not is_secret(name)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PASSWORD=Hunter2-plain\n",
+        "a=1\nPASSWORD=Hunter2-plain # why",
+        "users = [\n { user: a, password: Hunter2-plain }\n]",
+        "password = Hunter2-plain;",
+        "a: 1\r\npassword: |\r\n  Hunter2-plain\r\n",
+        "mysql://slurm:Hunter2-plain@db/slurm",
+        "-----BEGIN\nHunter2-plain\n",
+    ],
+)
+def test_a_secret_in_a_file_that_a_secret_holds_is_known(text: str) -> None:
+    found = Redactor(forms({"file": base64.b64encode(text.encode()).decode()}))
+
+    assert found.text("auth failed with Hunter2-plain here") == f"auth failed with {REDACTED} here"
+
+
+def test_names_that_a_secret_holds_stay() -> None:
+    values = {"database": "slurm_acct_db", "host": "slurm-mysql-0.slurm.svc", "tls.crt": "not secret at all"}
+    found = forms({name: base64.b64encode(text.encode()).decode() for name, text in values.items()})
+
+    assert found == set()
+
+
 def test_an_object_loses_values_and_keeps_names() -> None:
     harmless: list[object] = [
         {"name": "LOG_LEVEL", "value": "info"},
@@ -271,3 +296,13 @@ def test_what_was_redacted_does_not_change_again(text: str) -> None:
 )
 def test_a_long_hostile_line_is_no_work_without_bound(part: str) -> None:
     assert len(redacted(part * (400_000 // len(part)))) < 2 * LINE_CHARS
+
+
+@pytest.mark.parametrize("head", ["-----BEGIN PRIVATE KEY-----", ""])
+@pytest.mark.parametrize("part", ["-", " ", "-----EN"])
+def test_a_long_end_of_a_key_is_no_work_without_bound(head: str, part: str) -> None:
+    assert len(redacted(head + part * (400_000 // len(part)))) < 2 * LINE_CHARS
+
+
+def test_many_settings_after_a_long_indent_are_no_work_without_bound() -> None:
+    assert len(redacted(" " * 30_000 + 'pw="a",' * 4_000)) < 3 * LINE_CHARS

@@ -35,10 +35,11 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 _ABOUT: Final = """\
 What this holds: states, logs, settings, versions and Events of SUNK, for support.
 
-"[redacted]" stands in place of every value of the Secrets of these namespaces that could be read, of values
-whose names say that they are secret, and of keys, tokens and passwords in addresses. A short password that is
-in no such Secret and stands alone in a sentence of a log is not recognised. Names of users, jobs, Pods and
-nodes, and addresses, are still here. Read the files before you send them.
+"[redacted]" stands in place of the values of the Secrets of these namespaces that could be read (of 8
+characters or more that are no plain word, as they were when the command began), of values whose names say
+that they are secret, and of keys, tokens and passwords in addresses. A short password that stands alone in a
+sentence of a log may not be recognised. Names of users, jobs, Pods and nodes, and addresses, are still here.
+Read the files before you send them.
 """
 
 
@@ -102,7 +103,7 @@ class Bundle:
             self.leave_out(name, f"the bundle has its {BYTES_MAX // 2**20} MiB")
             return
         self._size += len(data)
-        self.files[name] = data
+        self.files[self.redactor.text(name)] = data
 
 
 def name_at(moment: datetime) -> str:
@@ -178,7 +179,7 @@ def row(pod: Json) -> Json:
         "node": part(pod, "spec").get("nodeName", ""),
         "phase": part(pod, "status").get("phase", ""),
         "ready": _is_ready(pod),
-        "restarts": sum(one.get("restartCount", 0) for _, one in _containers(pod)),
+        "restarts": sum(one.get("restartCount") or 0 for _, one in _containers(pod)),
     }
 
 

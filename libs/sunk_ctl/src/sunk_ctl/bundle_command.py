@@ -58,12 +58,16 @@ def _new_file(path: Path) -> Generator[BinaryIO]:
     Raises:
         OSError: There is one already, or it cannot be written.
     """
-    if path.exists():
+    if os.path.lexists(path):
         raise FileExistsError(f"{path} is there already")
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
             yield written
-        os.link(part, path)  # Unlike a renaming, it replaces nothing.
+        try:
+            os.link(part, path)  # Unlike a renaming, it replaces nothing.
+        except PermissionError:  # A file system without links.
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
+                copy.write(part.read_bytes())
     finally:
         part.unlink(missing_ok=True)

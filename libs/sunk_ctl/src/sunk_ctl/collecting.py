@@ -36,8 +36,8 @@ _COMPUTE: Final = {"labelSelector": LABEL_NODESET}
 _WORKLOADS: Final = ("deployments", "statefulsets", "daemonsets")
 _VIEWS: Final = ("status", "nodes", "locks", "jobs", "placements", "events")
 _EVENTS_LAST: Final = "200"
-_SECRET_TYPES: Final = frozenset({"helm.sh/release.v1", "kubernetes.io/service-account-token"})
-"""Of which no value stands in a text: releases hold manifests, packed."""
+_SECRETS: Final = {"fieldSelector": "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token"}
+"""Of the others no value stands in a text: releases hold manifests, packed."""
 
 
 async def collected(cluster: Cluster, wanted: Sequence[str], timeout_s: float) -> Bundle:
@@ -93,19 +93,18 @@ async def _learn_secrets(cluster: Cluster, found: Bundle, namespaces: Sequence[s
     known: set[str] = set()
     for namespace in namespaces:
         try:
-            async for one in _items(cluster, SECRETS.path(namespace)):
-                if one.get("type") not in _SECRET_TYPES:
-                    known |= secret_values.forms(part(one, "data"))
+            async for one in _items(cluster, SECRETS.path(namespace), _SECRETS):
+                known |= secret_values.forms(part(one, "data"))
         except SunkError as error:
             why = of_kubernetes(error, "")
+            if why.status != REFUSED:  # Those that are not known now would stand in the bundle.
+                raise NoAnswerError(f"the Secrets of {namespace} are not known: {why}", why.status) from error
             hint = "without them secrets are recognised by name and form alone"
             found.leave_out(f"Secrets of {namespace} ({hint})", why)
     most = secret_values.KNOWN_MAX
     if len(known) > most:
-        found.leave_out(
-            "Secrets", f"of {len(known)} values the longest {secret_values.KNOWN_MAX} are looked for"
-        )
-    found.redactor = Redactor(sorted(known, key=len, reverse=True)[: secret_values.KNOWN_MAX])
+        found.leave_out("Secrets", f"of {len(known)} forms only the shortest {most} are looked for")
+    found.redactor = Redactor(sorted(known, key=len)[:most])
 
 
 async def _add_whole(cluster: Cluster, found: Bundle) -> None:
@@ -157,27 +156,28 @@ async def _add_compute(cluster: Cluster, found: Bundle, namespace: str) -> list[
 
 
 async def _add_logs(cluster: Cluster, found: Bundle, pods: Sequence[Json]) -> None:
-    """Add the logs of *pods*, some at once; a Node that does not answer is not asked again."""
+    """Add the logs of *pods*, some at once; a Node that does not answer in time is not asked again."""
     silent: set[str] = set()
-    places = anyio.CapacityLimiter(_AT_ONCE)
+    wanted = [logs for pod in pods for logs in bundle.logs(pod)]
+    texts: dict[str, str] = {}
 
-    async def add(logs: Logs) -> None:
-        async with places:
-            if logs.node in silent:
-                found.leave_out(logs.file, f"Node {logs.node} did not answer before")
-                return
-            try:
-                found.add_text(logs.file, await _log(cluster, logs))
-            except SunkError as error:
-                why = of_kubernetes(error, "")
-                found.leave_out(logs.file, why)
-                if why.status == NOT_NOW:
-                    silent.add(logs.node)
+    async def read(logs: Logs) -> None:
+        try:
+            texts[logs.file] = await _log(cluster, logs)
+        except SunkError as error:
+            found.leave_out(logs.file, of_kubernetes(error, ""))
+            if isinstance(error.__cause__, TimeoutError):
+                silent.add(logs.node)
 
-    async with anyio.create_task_group() as tasks:
-        for pod in pods:
-            for logs in bundle.logs(pod):
-                tasks.start_soon(add, logs)
+    for start in range(0, len(wanted), _AT_ONCE):
+        async with anyio.create_task_group() as tasks:
+            for logs in wanted[start : start + _AT_ONCE]:
+                if logs.node in silent:
+                    found.leave_out(logs.file, f"Node {logs.node} did not answer in time before")
+                else:
+                    tasks.start_soon(read, logs)
+        while texts:  # Not while others wait for their answers: it takes the processor.
+            found.add_text(*texts.popitem())
 
 
 async def _log(cluster: Cluster, logs: Logs) -> str:

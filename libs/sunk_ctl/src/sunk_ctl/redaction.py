@@ -24,7 +24,7 @@ DEPTH: Final = 64
 """JSON nested deeper than that goes as a whole, also where it stands in strings of JSON."""
 _PRIVATE_KEY: Final = re.compile(
     r"-----BEGIN [A-Z ]{0,40}(?P<kind>PRIVATE KEY|NKEY SEED)(?: BLOCK)?-----.*?"
-    r"(?:-----+END [A-Z ]{0,40}(?P=kind)(?: BLOCK)?-----+|\Z)",
+    r"(?:-----END [A-Z ]{0,40}(?P=kind)(?: BLOCK)?-----|\Z)-*",
     re.DOTALL,
 )
 _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d) ", re.ASCII)

@@ -23,10 +23,9 @@ _NAME_LINE: Final = re.compile(
 )
 _VALUE_LINE: Final = re.compile(r"[ \t]*[\"']?value[\"']?[ \t]*:[ \t]*", re.ASCII)
 _QUOTE: Final = re.compile(r"\\{0,8}(?:\"\"\"|'''|[\"'])")
-_START: Final = re.compile(
-    r"[ \t\"'{\[-]*(?:(?:export|set|setenv|ENV|declare|-e|env)[ \t]+)?\Z", re.IGNORECASE
-)
-"""What may stand before a setting in its line; else the line is a sentence."""
+_INDENT: Final = " \t\"'{[-"
+_EXPORT: Final = re.compile(r"(?:export|set|setenv|ENV|declare|-e|env)[ \t\"']{1,16}", re.IGNORECASE)
+"""What may stand before a setting in its line; after anything else the line is a sentence."""
 _PROSE: Final = re.compile(r"[A-Za-z]{2,}(?: [A-Za-z]{2,}| [\"'])|(?:YES|NO)\)")
 _EMPTY: Final = re.compile(r"(?:[|>][+-]?\d?[+-]?|[\[{(])?[ \t]*(?:#.*)?\Z")
 """A value of which nothing stands in the line itself."""
@@ -93,7 +92,7 @@ class Below:
             return
         if value.rstrip().endswith("\\"):
             self._is_next = True
-        elif end == len(line) and _START.match(line, 0, start):
+        elif end == len(line) and _is_start(line, start, _first(line)):
             self._indent = _indent(line)
             self._has_items = self.is_marked = _EMPTY.match(line, at) is not None
             self.mark = " " * (self._indent + 2)
@@ -102,16 +101,30 @@ class Below:
 def values_in(line: str) -> Iterator[tuple[int, int, int]]:
     """Yield the values of secrets in *line*: where the name begins, the value begins, and it ends."""
     at = 0
+    first = _first(line)
     found = [*_ASSIGNED.finditer(line), *_PAIR.finditer(line)]
     for one in sorted(found, key=lambda one: one.start()):
-        if one.start() < at or not is_secret(one["name"]) or line[: one.start()].endswith("/"):
+        if (
+            one.start() < at
+            or not is_secret(one["name"])
+            or line.startswith("/", one.start() - 1, one.start())
+        ):
             continue
         start, end = _value(line, one.end())
-        is_sentence = not _START.match(line, 0, one.start())
-        if is_sentence and _PROSE.match(line, start):
+        if not _is_start(line, one.start(), first) and _PROSE.match(line, start):
             continue
         yield one.start(), start, end
         at = end
+
+
+def _first(line: str) -> int:
+    """Return where the first word of *line* begins."""
+    return len(line) - len(line.lstrip(_INDENT))
+
+
+def _is_start(line: str, start: int, first: int) -> bool:
+    """Whether a name at *start* is the setting of its line, and not a word of a sentence."""
+    return start <= first or _EXPORT.fullmatch(line, first, start) is not None
 
 
 def _value(line: str, at: int) -> tuple[int, int]:

@@ -1928,7 +1928,10 @@ async def test_an_elastic_gang_whose_job_slurmctld_has_lost_does_not_wait_for_th
         await until(lambda: found.phase("two") == "ended")
         lose_state(plain)
         other = await occupied(found, plain, left)
-        await until(lambda: "JobFound" in found.pods.history["one"])
+        try:
+            await until(lambda: "JobFound" in found.pods.history["one"])
+        except TimeoutError:
+            pytest.fail(f"{found.pods.history}, {[*found.placements.values()]}, {await found.alive()}")
         (after,) = await found.alive()
         await found.client.cancel_job(other)
 
