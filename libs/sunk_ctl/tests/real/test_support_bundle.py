@@ -103,6 +103,8 @@ def lab(kube_lab: KubeLab) -> Generator[KubeLab]:
         return kube_lab.kubectl("-n", NAMESPACE, "get", "pods", "-o", path) == "1,gpu-0"
 
     wait_for("the second start, and the end of the other", has_restarted, 120)
+    reasons = ("-n", NAMESPACE, "get", "events", "-o", "jsonpath={.items[*].reason}")
+    wait_for("its Event", lambda: "BackOff" in kube_lab.kubectl(*reasons), 120)
     yield kube_lab
     kube_lab.kubectl("delete", "namespace", NAMESPACE, "--timeout=180s")
 
