@@ -134,6 +134,13 @@ few_and_many = pytest.mark.parametrize(
 )
 
 
+def test_a_long_value_is_refused_in_words_that_fit_a_log_line_and_name_the_field() -> None:
+    with pytest.raises(UndecodableError, match=r"specversion") as refused:
+        decode_event(json.dumps({**DOCUMENTS[0], "specversion": "x" * 5000}).encode())
+
+    assert len(str(refused.value)) < 2000
+
+
 @few_and_many
 def test_a_message_is_read_or_refused_and_what_was_read_is_the_same_when_it_is_read_again(
     examples: int,

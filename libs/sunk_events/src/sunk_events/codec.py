@@ -18,8 +18,19 @@ MAX_BYTES: Final = 256 * 1024
 """A message's payload; NATS' own limit counts headers too and closes the connection."""
 
 
+_TEXT_HEAD: Final = 500
+_TEXT_TAIL: Final = 300
+_TEXT_MAX: Final = 1000
+
+
 class UndecodableError(ValueError):
-    """The bytes are no message of the contract; the text says which field, or which type is unknown."""
+    """The bytes are no message of the contract; the text says which field, or which type is unknown.
+
+    A long text, as of a long value, loses its middle: the field stands at the end.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_HEAD]} … {text[-_TEXT_TAIL:]}")
 
 
 class OversizeError(ValueError):
