@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunk_ctl.redaction import LINE_CHARS, Redactor
+from sunk_ctl.redaction import Redactor
+from sunk_ctl.secret_lines import LINE_CHARS
 from sunk_ctl.secret_names import is_secret
 from sunk_ctl.secret_values import forms
 from sunk_ctl.secret_words import REDACTED

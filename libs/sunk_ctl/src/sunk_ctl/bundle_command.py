@@ -1,4 +1,4 @@
-"""`sunkctl support-bundle`: what support needs to see, in one file, without secrets."""
+"""`sunkctl support-bundle`: what support needs to see, in one file, with secrets redacted."""
 
 import os
 from collections.abc import Generator
@@ -33,7 +33,7 @@ def support_bundle(
     context: Context = "",
     kubeconfig: Config = None,
 ) -> None:
-    """Write states, logs, settings and versions into one file, without secrets. Needs the right to read."""
+    """Write states, logs, settings and versions into one file, secrets redacted. Needs the right to read."""
 
     async def get(cluster: Cluster) -> Bundle:
         return await collected(cluster, namespace or (), timeout)

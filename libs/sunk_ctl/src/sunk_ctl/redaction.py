@@ -14,12 +14,10 @@ from typing import Final, cast
 
 import msgspec
 
-from sunk_ctl.secret_lines import Below
-from sunk_ctl.secret_names import REFERENCES, is_secret
+from sunk_ctl.secret_lines import LINE_CHARS, Below
+from sunk_ctl.secret_names import REFERENCES, is_secret, name_of
 from sunk_ctl.secret_words import REDACTED, without_words
 
-LINE_CHARS: Final = 65536
-"""Longer lines end there."""
 DEPTH: Final = 64
 """JSON nested deeper than that goes as a whole, also where it stands in strings of JSON."""
 _PRIVATE_KEY: Final = re.compile(
@@ -39,6 +37,8 @@ class Redactor:
 
     def text(self, text: str, depth: int = 0) -> str:
         """Return *text*, of lines each of which may be JSON, without what is secret."""
+        if depth > DEPTH:
+            return REDACTED
         text = _PRIVATE_KEY.sub(REDACTED, self._without_known(text.replace("\r\n", "\n")))
         done: list[str] = []
         below = Below()
@@ -94,8 +94,9 @@ class Redactor:
 
     def _line(self, line: str, *, is_whole: bool, depth: int) -> str | None:
         """Return a line that is JSON, redacted; None if it is none."""
-        if depth > DEPTH or not line.lstrip().startswith(("{", "[")) or line.lstrip().startswith(REDACTED):
-            return REDACTED if depth > DEPTH else None
+        text = line.lstrip()
+        if not text.startswith(("{", "[")) or text.startswith(REDACTED):
+            return None
         try:
             found = msgspec.json.decode(line)
         except (msgspec.DecodeError, RecursionError):
@@ -109,9 +110,6 @@ class Redactor:
 
 
 def _named(fields: dict[str, object], key: str, name: str) -> str:
-    """Return what the value under *key* is called: in a list of settings, such as ``env``, its ``name``."""
-    if key == "value" and isinstance(named := fields.get("name"), str):
-        return named
-    if key == "k" and "kty" in fields:
-        return "secret"
-    return name if is_secret(name) and key not in REFERENCES else key
+    """Return what the value under *key* is called; below a secret *name* all but references are secret."""
+    own = name_of(fields, key)
+    return name if own == key and is_secret(name) and key not in REFERENCES else own

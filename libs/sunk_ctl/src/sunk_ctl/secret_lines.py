@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from sunk_ctl.secret_names import is_secret
 from sunk_ctl.secret_words import REDACTED
 
+LINE_CHARS: Final = 65536
+"""Longer lines end there."""
 _ASSIGNED: Final = re.compile(
     r"(?<![\w.-])(?P<name>[\w.-]{1,512})(?:\\{0,8}[\"'])?[ \t]{0,64}"
     r"(?:=>|:=|%3D|[:=]|(?<=[\"']),)[ \t]{0,64}",
@@ -31,6 +33,18 @@ _EMPTY: Final = re.compile(r"(?:[|>][+-]?\d?[+-]?|[\[{(])?[ \t]*(?:#.*)?\Z")
 """A value of which nothing stands in the line itself."""
 _QUOTED_LINES: Final = 50
 """So many lines of a quoted value that does not end are hidden."""
+
+
+class Value(NamedTuple):
+    """Where the value of a secret stands in a line."""
+
+    name: int
+    """Where its name begins."""
+    start: int
+    end: int
+    """Inside its quotes, or at the end of the line."""
+    quote: str = ""
+    """In which it stands, if it does not end in this line."""
 
 
 class Below:
@@ -74,32 +88,29 @@ class Below:
         was_named, self._is_named = self._is_named, False
         found = list(values_in(line))
         if was_named and (value := _VALUE_LINE.match(line)):
-            found = [(value.start(), *_value(line, value.end()))]
+            found = [_value(line, value.start(), value.end())]
         elif (name := _NAME_LINE.match(line)) and is_secret(name["name"]):
             self._is_named = True
-        for start, at, end in reversed(found):
-            self._follow(line, start, at, end)
-            if not self._quote and _EMPTY.match(line, at):
-                continue
-            line = f"{line[:at]}{REDACTED}{line[end:]}"
+        for one in reversed(found):
+            self._follow(line, one)
+            if one.quote or not _EMPTY.match(line, one.start):
+                line = f"{line[: one.start]}{REDACTED}{line[one.end :]}"
         return line
 
-    def _follow(self, line: str, start: int, at: int, end: int) -> None:
-        """Note what of the value at *at* stands in the lines that follow."""
-        value = line[at:end]
-        if end == len(line) and (opened := _opened(line, at)):
-            self._quote, self._quoted = opened, 0
-            return
-        if value.rstrip().endswith("\\"):
+    def _follow(self, line: str, value: Value) -> None:
+        """Note what of *value* stands in the lines that follow."""
+        if value.quote:
+            self._quote, self._quoted = value.quote, 0
+        elif line[value.start : value.end].rstrip().endswith("\\"):
             self._is_next = True
-        elif end == len(line) and _is_start(line, start, _first(line)):
+        elif value.end == len(line) and _is_start(line, value.name, _first(line)):
             self._indent = _indent(line)
-            self._has_items = self.is_marked = _EMPTY.match(line, at) is not None
+            self._has_items = self.is_marked = _EMPTY.match(line, value.start) is not None
             self.mark = " " * (self._indent + 2)
 
 
-def values_in(line: str) -> Iterator[tuple[int, int, int]]:
-    """Yield the values of secrets in *line*: where the name begins, the value begins, and it ends."""
+def values_in(line: str) -> Iterator[Value]:
+    """Yield the values of secrets in *line*."""
     at = 0
     first = _first(line)
     found = [*_ASSIGNED.finditer(line), *_PAIR.finditer(line)]
@@ -110,11 +121,11 @@ def values_in(line: str) -> Iterator[tuple[int, int, int]]:
             or line.startswith("/", one.start() - 1, one.start())
         ):
             continue
-        start, end = _value(line, one.end())
-        if not _is_start(line, one.start(), first) and _PROSE.match(line, start):
+        value = _value(line, one.start(), one.end())
+        if not _is_start(line, one.start(), first) and _PROSE.match(line, value.start):
             continue
-        yield one.start(), start, end
-        at = end
+        yield value
+        at = value.end
 
 
 def _first(line: str) -> int:
@@ -127,21 +138,13 @@ def _is_start(line: str, start: int, first: int) -> bool:
     return start <= first or _EXPORT.fullmatch(line, first, start) is not None
 
 
-def _value(line: str, at: int) -> tuple[int, int]:
-    """Return where the value at *at* begins and ends, inside its quotes or at the end of the line."""
+def _value(line: str, name: int, at: int) -> Value:
+    """Return the value at *at*, whose name begins at *name*."""
     quote = _QUOTE.match(line, at)
     if quote is None:
-        return at, len(line)
+        return Value(name, at, len(line))
     end = _end_of_quote(line, quote)
-    return quote.end(), len(line) if end < 0 else end
-
-
-def _opened(line: str, at: int) -> str:
-    """Return the quote in which the value at *at* stands, if it does not end in this line."""
-    for quote in _QUOTE.finditer(line, max(0, at - 11), at):
-        if quote.end() == at and _end_of_quote(line, quote) < 0:
-            return quote[0]
-    return ""
+    return Value(name, quote.end(), end) if end >= 0 else Value(name, quote.end(), len(line), quote[0])
 
 
 def _end_of_quote(line: str, quote: "re.Match[str]") -> int:

@@ -1,6 +1,7 @@
 """Which settings, fields and options have values that are secret, by their names. Pure."""
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 _WORDS: Final = (
@@ -33,3 +34,13 @@ REFERENCES: Final = frozenset(
 def is_secret(name: str) -> bool:
     """Whether a setting of *name* has a value that is secret: ``StoragePass``, ``PASSWORD_SYNCER``."""
     return name not in _FILES and _SECRET.search(name[-_NAME_MAX:]) is not None
+
+
+def name_of(fields: Mapping[str, object], key: str) -> str:
+    """Return what the value under *key* is called.
+
+    In a list of settings, such as ``env``, that is its ``name``; in a key of a JWKS ``k`` is the key itself.
+    """
+    if key == "value" and isinstance(named := fields.get("name"), str):
+        return named
+    return "secret" if key == "k" and "kty" in fields else key

@@ -12,8 +12,8 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
-from sunk_ctl.secret_lines import values_in
-from sunk_ctl.secret_names import is_secret
+from sunk_ctl.secret_lines import LINE_CHARS, values_in
+from sunk_ctl.secret_names import is_secret, name_of
 
 KNOWN_MAX: Final = 2000
 """Forms that are looked for in all texts."""
@@ -22,7 +22,6 @@ _SECRET_CHARS: Final = 6
 """Where the key itself says that its value is secret."""
 _LINE: Final = 12
 """Lines of a longer value that are shorter are no secrets by themselves."""
-_LINE_CHARS: Final = 65536
 _BINARY_MAX: Final = 128
 """Longer values in base64 or hexadecimal look random, and go by that."""
 _WORD: Final = re.compile(r"[a-z][a-z.-]{0,15}|[\d.:]+", re.ASCII)
@@ -94,14 +93,14 @@ def _strings(text: str) -> Iterator[str]:
             fields = cast("dict[str, object]", one)
             found.extend(fields.values())
             for name, value in fields.items():
-                if isinstance(value, str) and (is_secret(name) or (name == "k" and "kty" in fields)):
+                if isinstance(value, str) and is_secret(name_of(fields, name)):
                     yield value
 
 
 def _settings(text: str) -> Iterator[str]:
     """Yield the values in a file of settings whose names say that they are secret."""
     for line in text.splitlines():
-        for _, start, end in values_in(line[:_LINE_CHARS]):
-            yield line[start:end].strip()
-            if alone := _END.match(line, start, end):
+        for one in values_in(line[:LINE_CHARS]):
+            yield line[one.start : one.end].strip()
+            if alone := _END.match(line, one.start, one.end):
                 yield alone[0]
