@@ -76,14 +76,6 @@ class Rebooting(Installation):
         told = json.loads(self.login(f"scontrol show node {node} --json"))
         return set(told["nodes"][0]["state"])
 
-    def restart_machine(self) -> None:
-        """Do as the platform does: restart the machine, and take the condition away."""
-        self.lab.kill_node(MACHINE)
-        gone = {"status": {"conditions": [{"type": CONDITION, "$patch": "delete"}]}}
-        patch = ("--subresource=status", "--type=strategic", "-p", json.dumps(gone))
-        self.lab.kubectl("patch", "node", MACHINE, *patch)
-        self.lab.start_node(MACHINE)
-
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
 def cluster(request: pytest.FixtureRequest) -> Generator[Rebooting]:
@@ -119,7 +111,7 @@ def test_scontrol_reboot_waits_for_the_job_asks_the_platform_and_the_node_serves
     assert (asked["status"], asked["reason"]) == ("True", REASON)
     assert asked["message"] == f"reboot of {node} asked for by slurm/slurm-controller-0"
 
-    cluster.restart_machine()
+    cluster.restart_machine(MACHINE, CONDITION)
     comes_back(cluster, node)
     assert cluster.asked() == []
 
@@ -133,7 +125,7 @@ def test_a_node_whose_slurmd_is_dead_is_rebooted_by_an_administrator(cluster: Re
     cluster.login(f"scontrol reboot nextstate=RESUME reason=hangs {node}")
     wait_for("the condition on the Node", lambda: bool(cluster.asked()), 120)
 
-    cluster.restart_machine()
+    cluster.restart_machine(MACHINE, CONDITION)
     comes_back(cluster, node)
 
 

@@ -3,15 +3,19 @@
 import base64
 import binascii
 import json
+import os
+import re
 import tarfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from typer.testing import CliRunner
+from playwright.sync_api import expect, sync_playwright
+from typer.testing import CliRunner, Result
 
 from sunk_ctl.main import app
+from sunk_ctl.testing import ui
 from sunk_events.view import HIDDEN
 from sunk_lab import service_images
 from sunk_lab.config import from_environment
@@ -19,26 +23,46 @@ from sunk_lab.errors import LabError
 from sunk_lab.installation import NAMESPACE, SMALL, SUNK_NAMESPACE, Installation, install
 from sunk_lab.kube.certificates import Authority
 from sunk_lab.kube.images import PAUSE
+from sunk_lab.kube.prerequisites import require
 from sunk_lab.processes import wait_for
 from sunk_lab.reserved import reserved_lab
+from sunk_lab.slurm.releases import RELEASES
 
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.install,
     pytest.mark.timeout(900),  # The images are made from the code as it is now.
 ]
-NODE: Final = "node1"
+NODE: Final = "node2"
+"""Where slurmd is, and nothing else: its machine restarts."""
+OTHERS: Final = {"example.com/services": "yes"}
+"""A label of the other two Nodes, so that each has a replica of the view."""
 TEAMS: Final = {"team-a": "alice", "team-b": "bob"}
 SECONDS: Final = 40
 """So long an ordinary Pod takes to leave."""
 SECRET_BYTES: Final = 12
 """Shorter values of Secrets are words such as a user's name."""
+CONDITION: Final = "PhaseState"
+CHROMIUM: Final = "/usr/bin/chromium"
+PATIENCE_MS: Final = 90_000
+SERVICES: Final = (
+    *("syncer", "scheduler", "hook-gateway", "metrics-exporter"),
+    *("sunk-nodeset-controller", "sunk-view"),
+)
 
 
 class Cluster(Installation):
     """Both releases with the view, two teams, and an administrator with the chart's ClusterRole."""
 
     folder: Path
+
+    def make_namespaces(self) -> None:
+        super().make_namespaces()
+        words = [f"{key}={value}" for key, value in OTHERS.items()]
+        self.lab.kubectl("label", "node", "node1", "node3", *words)
+
+    def values(self) -> dict[str, Any]:
+        return super().values() | {"podDefaults": {"nodeSelector": OTHERS}}
 
     def sunk_values(self) -> dict[str, Any]:
         image = {
@@ -47,7 +71,7 @@ class Cluster(Installation):
             "tag": service_images.version(),
         }
         view = {"enabled": True, "image": image, "resources": SMALL}
-        return super().sunk_values() | {"view": view}
+        return super().sunk_values() | {"view": view, "podDefaults": {"nodeSelector": OTHERS}}
 
     def admit(self, folder: Path) -> None:
         """Make namespaces and rights of the teams' users, and of carol, who may see the whole."""
@@ -66,12 +90,42 @@ class Cluster(Installation):
                 "create", "clusterrolebinding", f"carol-{role}", f"--clusterrole={role}", "--user=carol"
             )
 
+    def environment(self, user: str) -> dict[str, str]:
+        """Return that of a program of *user*."""
+        return {**os.environ, "KUBECONFIG": str(self._config(user)), "NO_PROXY": "*"}  # noqa: TID251 - a program's own
+
+    def replicas(self) -> dict[str, str]:
+        """Return the Node of each ready Pod of the view."""
+        chosen = ("-l", "app.kubernetes.io/name=sunk-view", "-o", "json")
+        items = json.loads(self.lab.kubectl("-n", SUNK_NAMESPACE, "get", "pods", *chosen))["items"]
+        ready = {"type": "Ready", "status": "True"}
+        return {
+            one["metadata"]["name"]: one["spec"]["nodeName"]
+            for one in items
+            if "deletionTimestamp" not in one["metadata"]
+            and any(ready.items() <= condition.items() for condition in one["status"].get("conditions", ()))
+        }
+
+    def asked(self) -> list[dict[str, str]]:
+        """Return the condition of the Node that asks for a reboot, if it stands there."""
+        found = json.loads(self.lab.kubectl("get", "node", NODE, "-o", "json"))
+        return [one for one in found["status"]["conditions"] if one["type"] == CONDITION]
+
+    def slurm_node(self) -> str:
+        """Return the name of the only node that Slurm has."""
+        (node,) = set(self.login("sinfo -h -N -o %N").split())
+        return node
+
     def sunkctl(self, user: str, *words: str, status: int = 0) -> str:
         """Run `sunkctl` as *user*; return what it prints."""
-        config = ("--kubeconfig", str(self._config(user)))
-        done = CliRunner(env={"NO_PROXY": "*"}).invoke(app, [words[0], *config, *words[1:]])
+        done = self.run(user, *words)
         assert done.exit_code == status, done.stderr
         return done.stdout if status == 0 else done.stderr
+
+    def run(self, user: str, *words: str) -> Result:
+        """Run `sunkctl` as *user*."""
+        config = ("--kubeconfig", str(self._config(user)))
+        return CliRunner(env={"NO_PROXY": "*"}).invoke(app, [words[0], *config, *words[1:]])
 
     def findings(self, user: str, *words: str) -> str:
         """Return what `sunkctl explain` finds, in a line each."""
@@ -130,13 +184,14 @@ def _forms(data: bytes) -> list[str]:
     return [form[:200] for form in found if len(form) >= SECRET_BYTES]
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
+@pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
     config = from_environment()
+    require({CHROMIUM.removeprefix("/"): "chromium"}, cache=config.cache, say=print)
     with reserved_lab() as lab:
-        made = Cluster(lab, nodes=(NODE,), slurm=config.slurm)
+        made = Cluster(lab, nodes=(NODE,), slurm=request.param)
         archive = service_images.archive_of(["view"], config.cache, lambda _line: None)
-        lab.up(nodes=1)
+        lab.up(nodes=3)
         lab.load(archive)
         install(made, config.cache, lambda _line: None)
         made.admit(tmp_path_factory.mktemp("users"))
@@ -195,9 +250,8 @@ def test_an_explanation_changes_as_what_holds_the_pod_up_does(cluster: Cluster) 
     cluster.stay("team-b", "web")
     cluster.login(f"scontrol release {own}")
     says("its prologs run", "waits for Pods to leave")
-    (node,) = set(cluster.login("sinfo -h -N -o %N").split())
 
-    assert "team-b/web" in cluster.findings("carol", "node", node)
+    assert "team-b/web" in cluster.findings("carol", "node", cluster.slurm_node())
     assert HIDDEN in cluster.findings("alice", "pod", "team-a/train")
     assert "web" not in cluster.findings("alice", "pod", "team-a/train")
     says(f"bound to {NODE} for job {own}")
@@ -224,7 +278,7 @@ def test_each_of_two_users_explains_the_own_pods_and_not_the_others(cluster: Clu
 
 
 def test_a_node_is_drained_and_comes_back_by_the_services_behind_it(cluster: Cluster) -> None:
-    (node,) = set(cluster.login("sinfo -h -N -o %N").split())
+    node = cluster.slurm_node()
 
     cluster.sunkctl("carol", "drain", node, "--reason", "bad fan")
     wait_for("the drain", lambda: cluster.drains() == {node: "k8s: cordon: bad fan"}, 60)
@@ -263,3 +317,106 @@ def test_a_bundle_has_the_logs_of_both_releases_and_no_value_of_their_secrets(
     assert "ClusterName=prod" in "".join(text for name, text in files.items() if name.endswith("slurm.conf"))
     assert json.loads(files["view/status.json"])["clusters"][0]["cluster"] == "prod"
     assert files["README.txt"].endswith("Missing:\nnothing\n"), files["README.txt"]
+
+
+def test_the_live_page_goes_on_while_each_of_two_replicas_is_replaced(cluster: Cluster) -> None:
+    node, first = cluster.slurm_node(), cluster.replicas()
+    with sync_playwright() as playwright, ui(cluster.environment("carol")) as address:
+        # As root Chromium has no sandbox of its own.
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        expect.set_options(timeout=PATIENCE_MS)
+        page.goto(address)
+        cell, live = page.locator(f'[data-node="{node}"]'), page.locator("#live")
+        for number, replica in enumerate(first):
+            cluster.lab.kubectl("-n", SUNK_NAMESPACE, "delete", "pod", replica)
+            wait_for("the next replica", lambda: len(cluster.replicas()) == len(first), 120)
+            cluster.sunkctl("carol", "drain", node, "--reason", f"fan {number}")
+            expect(cell).to_have_class(re.compile(r"\bs-drain(ed|ing)\b"))
+            expect(live).to_have_class("live")
+            label = cell.get_attribute("aria-label") or ""
+            cluster.sunkctl("carol", "undrain", node, "--reason", f"fan {number}")
+            expect(cell).not_to_have_class(re.compile(r"\bs-drain(ed|ing)\b"))
+
+            assert f"k8s: cordon: fan {number}" in label
+        page.click("#tab-Pods")
+        expect(page.locator("table")).to_contain_text("team-b/serve")
+        browser.close()
+
+    assert sorted(first.values()) == ["node1", "node3"]
+    assert not first.keys() & cluster.replicas().keys()
+
+
+def test_doctor_finds_nothing_wrong_and_then_what_is_taken_away(cluster: Cluster) -> None:
+    def said() -> dict[str, str]:
+        done = cluster.run("carol", "doctor", "--seconds", "10", "-o", "json")
+        assert done.exit_code in {0, 1}, done.stderr
+        found = json.loads(done.stdout)
+        assert found["pods"] >= len(SERVICES)
+        return {one["runbook"] or one["where"]: one["what"] for one in found["findings"]}
+
+    def scale(kind: str, name: str, namespace: str, replicas: int) -> None:
+        cluster.lab.kubectl("-n", namespace, "scale", f"{kind}/{name}", f"--replicas={replicas}")
+
+    def says(*wanted: str) -> None:
+        last: list[dict[str, str]] = [{}]
+
+        def are_found() -> bool:
+            last[0] = said()
+            return last[0].keys() >= set(wanted)
+
+        try:
+            wait_for(f"{wanted}", are_found, 300)
+        except LabError as error:
+            raise LabError(f"{error}: {last[0]}") from error
+
+    def is_well() -> bool:
+        if found := said():
+            raise LabError(f"{found}")
+        return True
+
+    wait_for("nothing wrong", is_well, 240)
+    kinds = {
+        ("deployment", "slurm-rest", NAMESPACE): {"SunkSlurmCallsFail", "SunkSlurmStateStale"},
+        ("deployment", "slurm-metrics-exporter", NAMESPACE): {"SunkExporterSilent"},
+        ("statefulset", "sunk-nats", SUNK_NAMESPACE): {"SunkBusSilent"},
+    }
+    for (kind, name, namespace), wanted in kinds.items():
+        found = cluster.lab.kubectl("-n", namespace, "get", kind, name, "-o", "jsonpath={.spec.replicas}")
+        scale(kind, name, namespace, 0)
+        says(f"{namespace}/{name}", *wanted)
+        scale(kind, name, namespace, int(found))
+        wait_for("nothing wrong again", is_well, 240)
+    refused = cluster.run("alice", "doctor", "--namespace", NAMESPACE)
+
+    assert refused.exit_code == 3
+    assert "cannot list" in refused.stderr
+
+
+def test_a_drained_node_is_rebooted_and_serves_again(cluster: Cluster) -> None:
+    node = cluster.slurm_node()
+    words = ("reboot", node, "--reason", "new firmware")
+    not_drained = cluster.sunkctl("carol", *words, status=1)
+    for team, pod in (("team-a", "train"), ("team-b", "serve")):
+        cluster.lab.kubectl("-n", team, "delete", "pod", pod)
+    cluster.lab.kubectl("-n", "team-b", "delete", "pod", "web", "--ignore-not-found")
+    cluster.sunkctl("carol", "drain", node, "--reason", "new firmware")
+
+    def is_asked() -> bool:
+        try:
+            cluster.sunkctl("carol", *words)
+        except AssertionError as error:
+            raise LabError(str(error)) from error
+        return True
+
+    wait_for("a node without work", is_asked, 180, pause_s=5.0)
+    (asked,) = cluster.asked()
+    cluster.restart_machine(NODE, CONDITION)
+    cluster.sunkctl("carol", "undrain", node, "--reason", "new firmware")
+    wait_for("it to be idle", lambda: cluster.login("sinfo -h -N -o %T").split() == ["idle"], 300)
+    ran = cluster.login("cd /tmp && timeout 100 srun --immediate=90 -n1 hostname")
+
+    assert "cordon" in not_drained
+    assert asked["message"] == f"reboot of {node} asked for by sunkctl: new firmware"
+    assert ran.strip() == node
+    assert cluster.asked() == []

@@ -125,6 +125,14 @@ class Installation:
         rows = (line.split("|") for line in told)
         return {node: reason for node, reason, state in rows if state.startswith("drain")}
 
+    def restart_machine(self, node: str, condition: str) -> None:
+        """Do as a platform that a Node's *condition* asks for a reboot: power off, no condition, power on."""
+        self.lab.kill_node(node)
+        gone = {"status": {"conditions": [{"type": condition, "$patch": "delete"}]}}
+        patch = ("--subresource=status", "--type=strategic", "-p", json.dumps(gone))
+        self.lab.kubectl("patch", "node", node, *patch)
+        self.lab.start_node(node)
+
     def _last_words(self) -> str:
         said = [self.kubectl("get", "pods", "-o", "wide")]
         for name in self.uids("pod"):

@@ -221,3 +221,45 @@ test("after a minute without any answer nothing is asked until the user wants it
   assert.ok(atStop > 20 && atStop < 40, String(atStop));
   assert.ok(asks > atStop);
 });
+
+test("an answer from before another namespace was chosen is not shown", async () => {
+  const items = (name) => ({ items: [{ cluster: "c1", key: name, pod: name }] });
+  const one = new Follower(() => {});
+  let choose = "";
+  const whileAsked = (answer) => () => {
+    if (choose) one.chooseNamespace(choose);
+    choose = "";
+    return answer();
+  };
+  const placements = () => changes({ placements: [{ cluster: "c1", key: "of all", pod: "of all" }], after: { placements: "p2" } });
+  view(whole({
+    placements: () => ({ items: items("of all").items, after: "p1" }),
+    changes: whileAsked(placements),
+    "namespaces/team-a/pods": whileAsked(() => items("of team-a")),
+    "namespaces/team-b/pods": () => items("of team-b"),
+  }));
+  const shown = () => [...one.tables.placements.values()].map((row) => row.pod);
+
+  choose = "team-a";
+  await assert.rejects(one.round(), { message: "", againMs: 0 });
+  assert.deepEqual(shown(), []);
+  choose = "team-b";
+  await assert.rejects(one.round(), { message: "", againMs: 0 });
+  assert.deepEqual(shown(), []);
+  await one.loadNamespace();
+  assert.deepEqual(shown(), ["of team-b"]);
+});
+
+test("a refusal from before another namespace was chosen does not count for that one", async () => {
+  const one = new Follower(() => {});
+  view(whole({
+    "namespaces/team-a/pods": () => {
+      one.chooseNamespace("team-b");
+      return 403;
+    },
+  }));
+  one.chooseNamespace("team-a");
+
+  await assert.rejects(one.round(), { message: "" });
+  assert.deepEqual(one.refused, {});
+});

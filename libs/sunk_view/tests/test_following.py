@@ -229,6 +229,16 @@ async def test_a_replica_that_is_behind_says_so_and_moves_no_reader_back(cluster
     assert found.after["jobs"].endswith("-1000000")
 
 
+async def test_a_reader_from_before_a_bucket_went_back_reads_it_whole(cluster: Cluster) -> None:
+    await cluster.write("1", job(1, "PENDING"))
+    at = cluster.positions("jobs", "nodes")
+    jobs = cluster.states.jobs
+    jobs.correct("1", job(1, "RUNNING"), jobs.revision("1") - 1)  # An older store, of the same bucket.
+    await cluster.write("2", job(2))  # Its revision is the reader's, or a later one.
+
+    assert (await cluster.changes(at)).whole == ("jobs",)
+
+
 async def test_a_replica_that_is_behind_in_one_bucket_of_a_row_sends_none_and_what_it_lacked_comes_later(
     cluster: Cluster,
 ) -> None:

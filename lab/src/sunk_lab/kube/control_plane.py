@@ -8,7 +8,7 @@ import json
 import signal
 import ssl
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -74,8 +74,13 @@ def start(place: Place, *, is_audited: bool = False) -> None:
     place.spawn("provisioner", [place.programs / "provisioner", *provisioner])
 
 
-def start_api(place: Place, *, is_audited: bool = False) -> None:
-    """Bring up etcd and the API server alone; afterwards the API server answers. Raises as `start`."""
+def start_api(
+    place: Place, *, is_audited: bool = False, authentication: Mapping[str, object] | None = None
+) -> None:
+    """Bring up etcd and the API server alone; afterwards the API server answers. Raises as `start`.
+
+    *authentication*: an AuthenticationConfiguration, with the issuers that it trusts.
+    """
     _certify(place)
     network.bring_up(place.network, place.folder)
     _refuse_taken_ports(place)
@@ -85,6 +90,9 @@ def start_api(place: Place, *, is_audited: bool = False) -> None:
         policy = write(place.settings / "audit.json", json.dumps(_AUDIT_POLICY))
         log = place.folder / "log" / AUDIT_LOG
         flags += _flags({"audit-policy-file": policy, "audit-log-path": log, "audit-log-maxsize": "1000"})
+    if authentication is not None:
+        file = write(place.settings / "authentication.json", json.dumps(authentication))
+        flags += _flags({"authentication-config": file})
     place.spawn("kube-apiserver", [place.programs / "kube-apiserver", *flags])
     wait_for("the API server", _answers(place), pause_s=0.05)
 

@@ -20,10 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import yaml
 
-from sunk_lab.errors import LabError
 from sunk_lab.kube import control_plane, go
 from sunk_lab.kube.certificates import Authority
 from sunk_lab.kube.place import Place, write
@@ -36,7 +34,6 @@ Object = dict[str, Any]
 
 _PROGRAM: Final = "manager"
 _MANIFESTS: Final = "manifests.yaml"
-_COMPILE_S: Final = 3600.0
 _DEFINITION: Final = "CustomResourceDefinition"
 _WEBHOOKS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 # Kueue reads its certificate for metrics from a folder of a fixed name, although it serves no metrics here.
@@ -103,13 +100,6 @@ KUEUE: Final = Controller(
 ALL: Final = (JOBSET, LEADER_WORKER_SET, KUEUE)
 
 
-class _Module(msgspec.Struct, rename="pascal"):
-    """What ``go mod download -json`` prints."""
-
-    dir: str
-    sum: str
-
-
 def key(controller: Controller) -> str:
     """Return the name of the folder that holds what *controller* is compiled to on this machine."""
     made_of = (platform.machine(), controller.digest, controller.package, go.OLDEST)
@@ -144,15 +134,8 @@ def _build(controller: Controller, folder: Path, kubectl: Path, compiler: Path, 
     new = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir()
-    env = {"GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "0"}
-    asked = f"{controller.module}@{controller.version}"
-    told = run(compiler, "mod", "download", "-json", asked, env=env, timeout_s=600, cwd=new)
-    module = msgspec.json.decode(told, type=_Module)
-    if module.sum != controller.digest:
-        raise LabError(f"{asked} has the checksum {module.sum}, not {controller.digest}")
-    source = Path(module.dir)
-    words = ("build", "-p", "1", "-ldflags", "-s -w", "-o", new / _PROGRAM, controller.package)
-    run("nice", "-n", "5", compiler, *words, env=env, timeout_s=_COMPILE_S, cwd=source)
+    source = go.source(compiler, f"{controller.module}@{controller.version}", controller.digest, new)
+    go.compiled(compiler, source, controller.package, new / _PROGRAM)
     # The folder's own name has an @, which kustomize takes for a version of a repository.
     manifests = run(kubectl, "kustomize", ".", cwd=source / "config" / "default")
     (new / _MANIFESTS).write_text(manifests)

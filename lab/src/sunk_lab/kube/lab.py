@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -84,8 +84,10 @@ class KubeLab:
             self._await_ready([f"node{index}" for index in range(1, nodes + 1)])
         self._say(f"{nodes} nodes Ready after {time.monotonic() - began:.1f} s")
 
-    def up_api(self) -> None:
+    def up_api(self, *, authentication: Mapping[str, object] | None = None) -> None:
         """Start etcd and the API server alone: nothing acts on objects, and there is no node.
+
+        *authentication*: an AuthenticationConfiguration, with the issuers that it trusts.
 
         Raises:
             LabError: The machine cannot do it, or something does not start; names the log.
@@ -95,7 +97,7 @@ class KubeLab:
         self.build()
         with alone(self._lock):
             self._refuse_somebody_elses()
-            control_plane.start_api(self._place)
+            control_plane.start_api(self._place, authentication=authentication)
 
     def down(self) -> None:
         """End and remove everything of this lab, however much of it there is.

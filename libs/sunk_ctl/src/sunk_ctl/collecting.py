@@ -4,23 +4,22 @@ What must stay true: a question that is refused or not answered costs its part o
 nothing is written to the cluster; the Secrets are read before anything is added, and stay in this process.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import anyio
-import msgspec
 
 from sunk_ctl import bundle, secret_values
 from sunk_ctl.bundle import Bundle, Json, Logs, part
 from sunk_ctl.cluster import Cluster
+from sunk_ctl.listing import OF_CHARTS, WORKLOADS, answer_of, items_of, namespaces_of
 from sunk_ctl.redaction import Redactor
 from sunk_ctl.refusals import NOT_FOUND, NOT_NOW, REFUSED, NoAnswerError, of_kubernetes, refusal
 from sunk_events.view import ROOT
-from sunk_kube.resources import CONFIG_MAPS, EVENTS, NODES, NODESETS, NODESLICES, PODS, SECRETS, is_name
+from sunk_kube.resources import CONFIG_MAPS, EVENTS, NODES, NODESETS, NODESLICES, PODS, SECRETS
 from sunk_kube.wellknown import LABEL_NODESET
 from sunk_runtime.errors import SunkError
 
-PAGE: Final = 250
 OBJECTS_MAX: Final = 10_000
 """Of one kind."""
 EVENTS_MAX: Final = 2000
@@ -30,10 +29,8 @@ LOG_BYTES: Final = 2 * 2**20
 """Of a container: where its lines have more, fewer of them are asked for."""
 LOG_S: Final = 10.0
 _AT_ONCE: Final = 4
-_CHARTS: Final = {"labelSelector": f"{bundle.PART_OF}=sunk"}
 _OWN: Final = {"labelSelector": f"{bundle.PART_OF}=sunk,!{LABEL_NODESET}"}
 _COMPUTE: Final = {"labelSelector": LABEL_NODESET}
-_WORKLOADS: Final = ("deployments", "statefulsets", "daemonsets")
 _VIEWS: Final = ("status", "nodes", "locks", "jobs", "placements", "events")
 _EVENTS_LAST: Final = "200"
 _SECRETS: Final = {"fieldSelector": "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token"}
@@ -51,12 +48,9 @@ async def collected(cluster: Cluster, wanted: Sequence[str], timeout_s: float) -
     Raises:
         NoAnswerError: nothing of the charts was found, or the namespaces are not known.
     """
-    for namespace in wanted:
-        if not is_name(namespace):
-            raise NoAnswerError(f"--namespace: {namespace[:80]!r} is no name of a namespace", 2)
     found = Bundle()
     with anyio.move_on_after(timeout_s) as scope:
-        namespaces = list(wanted) or await _namespaces(cluster)
+        namespaces = await namespaces_of(cluster, wanted)
         await _learn_secrets(cluster, found, namespaces)
         own = [pod for namespace in namespaces for pod in await _add_namespace(cluster, found, namespace)]
         if not found.files:
@@ -73,27 +67,12 @@ async def collected(cluster: Cluster, wanted: Sequence[str], timeout_s: float) -
     return found
 
 
-async def _namespaces(cluster: Cluster) -> list[str]:
-    """Return where the charts are. Raises `NoAnswerError`."""
-    try:
-        found = [
-            one for kind in _WORKLOADS async for one in _items(cluster, f"/apis/apps/v1/{kind}", _CHARTS)
-        ]
-    except SunkError as error:
-        why = of_kubernetes(error, "")
-        hint = ". Name the namespaces that you may read (--namespace)" if why.status == REFUSED else ""
-        raise NoAnswerError(f"{why}{hint}", why.status) from error
-    if not found:
-        raise NoAnswerError("helm/sunk and helm/slurm are in no namespace of this cluster", NOT_FOUND)
-    return bundle.namespaces(found)
-
-
 async def _learn_secrets(cluster: Cluster, found: Bundle, namespaces: Sequence[str]) -> None:
     """Read the Secrets of *namespaces*, so that no value of theirs gets into the bundle."""
     known: set[str] = set()
     for namespace in namespaces:
         try:
-            async for one in _items(cluster, SECRETS.path(namespace), _SECRETS):
+            async for one in items_of(cluster, SECRETS.path(namespace), _SECRETS):
                 known |= secret_values.forms(part(one, "data"))
         except SunkError as error:
             why = of_kubernetes(error, "")
@@ -110,14 +89,14 @@ async def _learn_secrets(cluster: Cluster, found: Bundle, namespaces: Sequence[s
 async def _add_whole(cluster: Cluster, found: Bundle) -> None:
     """Add what belongs to no namespace: versions, Nodes, and what sunk-view answers."""
     try:
-        found.add_object("versions/kubernetes.json", await _answer(cluster, "/version"))
+        found.add_object("versions/kubernetes.json", await answer_of(cluster, "/version"))
     except SunkError as error:
         found.leave_out("versions/kubernetes.json", of_kubernetes(error, ""))
     await _add_list(cluster, found, "nodes.json", NODES.path(), _COMPUTE)
     for name in _VIEWS:
         try:
             query = {"last": _EVENTS_LAST} if name == "events" else None
-            found.add_object(f"view/{name}.json", await _answer(cluster, f"{ROOT}/{name}", query))
+            found.add_object(f"view/{name}.json", await answer_of(cluster, f"{ROOT}/{name}", query))
         except SunkError as error:
             found.leave_out(f"view/{name}.json", refusal(error, f"/{name}"))
 
@@ -125,10 +104,10 @@ async def _add_whole(cluster: Cluster, found: Bundle) -> None:
 async def _add_namespace(cluster: Cluster, found: Bundle, namespace: str) -> list[Json]:
     """Add the objects of *namespace*; return the charts' own Pods."""
     folder = f"namespaces/{namespace}"
-    for kind in _WORKLOADS:
+    for kind in WORKLOADS:
         path = f"/apis/apps/v1/namespaces/{namespace}/{kind}"
-        await _add_list(cluster, found, f"{folder}/{kind}.json", path, _CHARTS)
-    for one in await _list(cluster, found, f"{folder}/configmaps", CONFIG_MAPS.path(namespace), _CHARTS):
+        await _add_list(cluster, found, f"{folder}/{kind}.json", path, OF_CHARTS)
+    for one in await _list(cluster, found, f"{folder}/configmaps", CONFIG_MAPS.path(namespace), OF_CHARTS):
         for key, text in part(one, "data").items():
             found.add_text(f"{folder}/configmaps/{part(one, 'metadata').get('name')}/{key}", str(text), key)
     for resource in (NODESETS, NODESLICES):
@@ -213,7 +192,7 @@ async def _list(
     """Return what is listed; note what is missing."""
     items: list[Json] = []
     try:
-        async for one in _items(cluster, path, query):
+        async for one in items_of(cluster, path, query):
             if len(items) == OBJECTS_MAX:
                 found.leave_out(name, f"more than {len(items)} objects")
                 break
@@ -221,24 +200,3 @@ async def _list(
     except SunkError as error:
         found.leave_out(name, of_kubernetes(error, ""))
     return items
-
-
-async def _items(cluster: Cluster, path: str, query: dict[str, str] | None = None) -> AsyncIterator[Json]:
-    """Yield the objects of a list, page by page. Raises as `Api.send`, and `NoAnswerError`."""
-    asked = {**(query or {}), "limit": str(PAGE)}
-    while True:
-        page = await _answer(cluster, path, asked)
-        for one in bundle.parts(page, "items"):
-            yield one
-        asked["continue"] = str(part(page, "metadata").get("continue") or "")
-        if not asked["continue"]:
-            break
-
-
-async def _answer(cluster: Cluster, path: str, query: dict[str, str] | None = None) -> Json:
-    """Return what the API server answers. Raises as `Api.send`, and `NoAnswerError`."""
-    data = await cluster.api.send("GET", path, query=query)
-    try:
-        return msgspec.json.decode(data, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise NoAnswerError(f"the answer cannot be read: {error}", 1) from error

@@ -1,5 +1,6 @@
-"""`sunkctl doctor`: what would keep a Slurm cluster from working on this Kubernetes cluster."""
+"""`sunkctl doctor`: what is wrong with an installed SUNK, or what would be in the way of an install."""
 
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,8 +9,9 @@ import typer
 from rich.console import RenderableType
 
 from sunk_ctl.cluster import Cluster
-from sunk_ctl.refusals import NoAnswerError, of_kubernetes
-from sunk_ctl.running import Config, Context, Form, Output, answered, show
+from sunk_ctl.examining import Diagnosis, examined, require_some
+from sunk_ctl.refusals import NOT_NOW, NoAnswerError, of_kubernetes
+from sunk_ctl.running import Config, Context, Form, Output, answered, end, show, warn
 from sunk_ctl.texts import shown
 from sunk_kube.errors import KubeRejectedError
 
@@ -18,22 +20,45 @@ if TYPE_CHECKING:
 
 
 def doctor(  # noqa: PLR0917 - typer takes arguments by position
-    values: Annotated[Path, typer.Argument(metavar="VALUES", help="The values.yaml of helm/slurm")],
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Where to install it")] = "slurm",
-    release: Annotated[str, typer.Option("--release", help="Name of the release")] = "slurm",
+    values: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="VALUES",
+            help="The values.yaml of helm/slurm, before an install; none: what is installed",
+        ),
+    ] = None,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="With VALUES: where to install it; default: slurm. "
+            "Else a namespace of a release, again for each; default: all of them",
+        ),
+    ] = None,
+    release: Annotated[str, typer.Option("--release", help="Name of the release to install")] = "slurm",
     chart: Annotated[Path | None, typer.Option("--chart", help="Folder of helm/slurm")] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1, max=600, help="How long to watch what is installed")
+    ] = 20,
     context: Context = "",
     kubeconfig: Config = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Look at a cluster before helm/slurm is installed; end with 1 if something is in the way."""
+    """Say what is wrong with what is installed, or in the way of an install; end with 1 if anything is."""
+    if values is None:
+        _examine(namespace or [], seconds, context, kubeconfig, output)
+        return
+    if len(namespace or []) > 1:
+        end("--namespace: an install has one", 2)
+    where = namespace[0] if namespace else "slurm"
 
     async def get(cluster: Cluster) -> "Examined":
         module = _module()
         folder = chart or module.CHART
         if not (folder / "Chart.yaml").is_file():
             raise NoAnswerError(f"--chart: {folder} is no folder of helm/slurm", 2)
-        given = module.Given(values=values, namespace=namespace, release=release, chart=folder)
+        given = module.Given(values=values, namespace=where, release=release, chart=folder)
         try:
             return await module.examined(cluster.api, given)
         except KubeRejectedError as error:
@@ -46,6 +71,36 @@ def doctor(  # noqa: PLR0917 - typer takes arguments by position
     show(found, output, lambda _found, _now: lines)
     if found.findings:
         raise typer.Exit(1)
+
+
+def _examine(
+    namespaces: Sequence[str], seconds: float, context: str, kubeconfig: Path | None, output: Form
+) -> None:
+    """Say what is wrong with what is installed."""
+
+    async def get(cluster: Cluster) -> Diagnosis:
+        found = await examined(cluster, namespaces, seconds)
+        require_some(found)
+        return found
+
+    found = answered(context, kubeconfig, get)
+    for missing in found.not_seen:
+        warn(missing)
+    show(found, output, lambda found, _now: list(_lines(found)))
+    if found.findings:
+        raise typer.Exit(1)
+    if found.not_seen:
+        raise typer.Exit(NOT_NOW)
+
+
+def _lines(found: Diagnosis) -> Iterator[RenderableType]:
+    for one in found.findings:
+        page = f" (docs/runbooks/{one.runbook}.md)" if one.runbook else ""
+        yield shown(f"{one.where}: {one.what}{page}")
+        yield shown(f"    {one.fix}")
+    count = len(found.findings)
+    seen = f"{found.pods} Pods of services told their figures"
+    yield f"{count} findings; {seen}" if count else f"nothing found; {seen}"
 
 
 def _module() -> Any:  # noqa: ANN401 - a module

@@ -117,19 +117,24 @@ class ViewStage:
 
     @contextmanager
     def ui(self, user: str) -> Generator[str]:
-        """Run `sunkctl ui` as a process; yield the address that it prints."""
-        command = [Path(sys.executable).with_name("sunkctl"), "ui"]
-        with subprocess.Popen(
-            command, env=self.environment(user), stdout=subprocess.PIPE, text=True
-        ) as process:
-            try:
-                assert process.stdout is not None
-                address = process.stdout.readline().strip()
-                assert address, "sunkctl ui ended: its standard error says why"
-                yield address
-            finally:
-                process.terminate()
-                process.wait(30)
+        """Run `sunkctl ui` as a process of *user*; yield the address that it prints."""
+        with ui(self.environment(user)) as address:
+            yield address
+
+
+@contextmanager
+def ui(environment: Mapping[str, str]) -> Generator[str]:
+    """Run `sunkctl ui` as a process; yield the address that it prints."""
+    command = [Path(sys.executable).with_name("sunkctl"), "ui"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            assert address, "sunkctl ui ended: its standard error says why"
+            yield address
+        finally:
+            process.terminate()
+            process.wait(30)
 
 
 def _lower(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -168,6 +173,7 @@ def view_stage(
     people: Iterable[str],
     objects: str,
     settings: Mapping[str, object],
+    authentication: Mapping[str, object] | None = None,
 ) -> Generator[ViewStage]:
     """Bring an API server up with the view behind it; yield once the view is ready.
 
@@ -178,8 +184,9 @@ def view_stage(
         people: Users who get certificates.
         objects: YAML to apply besides those of the chart: their rights.
         settings: Of the view, besides the needed ones.
+        authentication: Issuers that the API server trusts, as an AuthenticationConfiguration.
     """
-    lab.up_api()
+    lab.up_api(authentication=authentication)
     port, probes = free_port(), free_port()
     made = _objects()
     _apply(lab, made, port, objects)

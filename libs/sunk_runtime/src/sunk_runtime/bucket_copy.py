@@ -9,6 +9,7 @@ least once, and the latest state only.
 import time
 from collections.abc import AsyncGenerator
 from datetime import datetime
+from itertools import takewhile
 from typing import Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -50,6 +51,8 @@ class BucketCopy(Generic[S]):
         """Keys whose present value could not be read: unknown, not absent."""
         self._entries: dict[str, Entry[S]] = {}
         self._revisions: dict[str, int] = {}
+        """The newest last, unless the bucket went back since it was sorted."""
+        self._is_sorted = True
         self._stored_s_of: dict[str, float] = {}
         """When the server stored these, on its clock; not of what we wrote and were not told yet."""
         self._traces: dict[str, str] = {}
@@ -59,7 +62,8 @@ class BucketCopy(Generic[S]):
         self._complete = anyio.Event()
         self._doubtful: set[str] = set()
         """Keys that went back, or went, with the bucket, and were not written since."""
-        self._doubtful_until = float("-inf")
+        self._went_back = float("-inf")
+        """When that was seen last."""
         self._is_ours = False
 
     @property
@@ -82,7 +86,15 @@ class BucketCopy(Generic[S]):
 
     @property
     def _is_in_doubt(self) -> bool:
-        return bool(self._doubtful) and time.monotonic() < self._doubtful_until
+        return bool(self._doubtful) and self.went_back_s < DOUBT_S
+
+    @property
+    def went_back_s(self) -> float:
+        """Seconds since keys were last seen to go back, or to go, with the bucket; infinite: they never were.
+
+        Revisions from before that may be given to other states since.
+        """
+        return time.monotonic() - self._went_back
 
     @property
     def is_untouched(self) -> bool:
@@ -129,11 +141,14 @@ class BucketCopy(Generic[S]):
     def after(self, revision: int) -> tuple[int, list[str]]:
         """Return the newest revision, and the keys that were written, or went, after *revision*.
 
-        A key that went is known for an hour. Where the bucket went back, newer states have older revisions.
+        A key that went is known for an hour. Where the bucket went back, newer states have older revisions
+        (`went_back_s`).
         """
-        changed = [(known, key) for key, known in self._revisions.items() if known > revision]
-        newest = max(changed)[0] if changed else max(self._revisions.values(), default=0)
-        return newest, [key for _, key in changed]
+        if not self._is_sorted:
+            self._revisions = dict(sorted(self._revisions.items(), key=lambda item: item[1]))
+            self._is_sorted = True
+        newer = takewhile(lambda item: item[1] > revision, reversed(self._revisions.items()))
+        return next(reversed(self._revisions.values()), 0), [key for key, _ in newer]
 
     def event(self, key: str, revision: int | None = None) -> Cause:
         """Return the event that made *key* what it is, or was by *revision*: the message in the bucket."""
@@ -223,14 +238,14 @@ class BucketCopy(Generic[S]):
 
     def _doubt(self, keys: set[str]) -> None:
         self._doubtful |= keys
-        self._doubtful_until = time.monotonic() + DOUBT_S
+        self._went_back = time.monotonic()
 
     def _believe_of(self, key: str, found: Found[S]) -> None:
         """Take over what was *found*, whatever was known."""
         was_known = self._revisions.get(key, 0) == found.revision
         is_same = was_known and found.is_readable == (key not in self.undecodable)
         is_same = is_same and (not found.is_readable or self.get(key) == found.value)
-        self._revisions[key] = found.revision
+        self._note_revision(key, found.revision)
         if found.stored_s:
             self._stored_s_of[key] = found.stored_s
         else:
@@ -251,6 +266,11 @@ class BucketCopy(Generic[S]):
         else:
             self._entries[key] = Entry(found.value, found.revision, found.stored)
         self._add_change(key)
+
+    def _note_revision(self, key: str, revision: int) -> None:
+        self._revisions.pop(key, None)
+        self._is_sorted = self._is_sorted and revision >= next(reversed(self._revisions.values()), 0)
+        self._revisions[key] = revision
 
     def _add_change(self, key: str) -> None:
         for listener in tuple(self._listeners):

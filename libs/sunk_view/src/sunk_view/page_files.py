@@ -1,6 +1,9 @@
 """The files of the live page. It holds no data: what it shows it asks for, as the user."""
 
+import math
+import time
 from importlib.resources import files
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,6 +13,12 @@ from sunk_events.view import ROOT
 from sunk_runtime.http_guard import line_of
 from sunk_runtime.http_pages import HEADERS, KINDS
 from sunk_view.callers import FrontProxy, UnknownCallerError, decoded
+from sunk_view.limits import Limits
+
+RATE_PER_S: Final = 10.0
+BURST: Final = 60
+"""Files that a caller may read in a second for long, and at once: the page has a dozen, and a browser that
+does not get one of them shows nothing until it is loaded again."""
 
 
 def names() -> tuple[str, ...]:
@@ -20,17 +29,22 @@ def names() -> tuple[str, ...]:
 
 def routes(proxy: FrontProxy) -> list[BaseRoute]:
     """Return a route for each file, which is read once; only the API server's front proxy gets it."""
-    return [_route(proxy, name) for name in names()]
+    limits = Limits(RATE_PER_S, BURST)
+    return [_route(proxy, limits, name) for name in names()]
 
 
-def _route(proxy: FrontProxy, name: str) -> Route:
+def _route(proxy: FrontProxy, limits: Limits, name: str) -> Route:
     body = files("sunk_view").joinpath("page", name).read_bytes()
 
     async def serve(request: Request) -> Response:
         try:
-            proxy.caller(line_of(request).common_name, decoded(request.headers.raw))
+            caller = proxy.caller(line_of(request).common_name, decoded(request.headers.raw))
         except UnknownCallerError as error:
             return Response(str(error), status_code=401, media_type="text/plain", headers=HEADERS)
+        if wait_s := limits.wait_s(caller.user, time.monotonic()):
+            later = {"Retry-After": str(math.ceil(wait_s))}
+            text = f"user {caller.user} loads the page too often"
+            return Response(text, status_code=429, media_type="text/plain", headers={**HEADERS, **later})
         return Response(body, media_type=KINDS[name.rpartition(".")[2]], headers=HEADERS)
 
     return Route(f"{ROOT}/page/{name}", serve, methods=["GET"])

@@ -6,6 +6,7 @@ went is known for an hour only, so a text is good for less than that.
 """
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -13,6 +14,9 @@ import msgspec
 
 AFTER_CHARS: Final = 8192
 GOOD_S: Final = 900
+LAG_S: Final = 20
+"""So long after one replica has seen a bucket go back, another one may still say positions of before: it
+hears of a silent bus later, and clocks differ."""
 _DIGITS: Final = 19
 _PARTS: Final = 4
 
@@ -75,11 +79,9 @@ def read(text: str) -> dict[str, Position]:
     return found
 
 
-def is_good(position: Position | None, now: Position) -> bool:
-    """Whether what changed after *position* is known to who is at *now*."""
-    return (
-        position is not None
-        and position.mark == now.mark
-        and len(position.revisions) == len(now.revisions)
-        and abs(now.time_s - position.time_s) <= GOOD_S
-    )
+def is_good(position: Position | None, now: Position, *, went_back_s: float = math.inf) -> bool:
+    """Whether what changed after *position* is known to a reader at *now*; a bucket went back so long ago."""
+    if position is None or position.mark != now.mark or len(position.revisions) != len(now.revisions):
+        return False
+    age_s = now.time_s - position.time_s
+    return abs(age_s) <= GOOD_S and age_s < went_back_s - LAG_S

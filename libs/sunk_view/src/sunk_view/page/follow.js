@@ -58,6 +58,7 @@ export class Follower {
     this.lastGood = null;
     this.hasLoaded = false;
     this.namespace = "";
+    this.choices = 0;
     this.after = {};
     this.wholeAt = {};
     this.confirmedAt = {};
@@ -87,6 +88,7 @@ export class Follower {
 
   chooseNamespace(name) {
     this.namespace = name;
+    this.choices += 1;
     this.namespaceAt = this.namespaceGood = -Infinity;
     this.tables.placements.clear();
     delete this.after.placements;
@@ -134,6 +136,16 @@ export class Follower {
     });
   }
 
+  // An answer to a question from before another namespace was chosen counts for nothing: it may be of Pods that
+  // are not to be shown any more. The round begins again at once.
+  async ask(path, query) {
+    const choices = this.choices;
+    const answer = await ask(path, query).catch((error) => error);
+    if (choices !== this.choices) throw new AnswerError(0, "", 0);
+    if (answer instanceof Error) throw answer;
+    return answer;
+  }
+
   async round() {
     let isWhole = true;
     for (const table of TABLES) isWhole = (await this.load(table)) && isWhole;
@@ -142,7 +154,7 @@ export class Follower {
     const asked = clock();
     let answer;
     try {
-      answer = await ask("changes", followed);
+      answer = await this.ask("changes", followed);
     } catch (error) {
       if (error.status === 400) this.forget();
       throw error;
@@ -206,7 +218,7 @@ export class Follower {
     if (age < WHOLE_MS) return false;
     let answer;
     try {
-      answer = await ask(table);
+      answer = await this.ask(table);
       delete this.refused[table];
     } catch (error) {
       if (error.status !== 403) throw error;
@@ -232,7 +244,7 @@ export class Follower {
     const asked = clock();
     let items = [];
     try {
-      items = (await ask(`namespaces/${encodeURIComponent(this.namespace)}/pods`)).items;
+      items = (await this.ask(`namespaces/${encodeURIComponent(this.namespace)}/pods`)).items;
       delete this.refused.placements;
     } catch (error) {
       if (![400, 403, 404].includes(error.status)) throw error;
