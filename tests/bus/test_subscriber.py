@@ -27,6 +27,7 @@ from sunk_events.subscriber import (
     UnreachableError,
     Unreadable,
 )
+from sunk_events.subscription.session import Session
 from sunk_events.teams import SUBSCRIBER
 from sunk_lab.nats import NatsServer
 from sunk_runtime.jetstream import Bus
@@ -354,6 +355,29 @@ async def test_a_consumer_that_is_removed_is_made_again_and_no_fact_is_lost(
             await until(heard.has("n1:1", "n1:2"))
 
         assert "was removed, and begins again" in caplog.text
+
+
+async def test_a_consumer_that_is_removed_while_it_is_made_is_made_again_with_the_facts_since(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with servers.mirrored() as (admin, keeper):
+        begin, began = Session.begin, list[Session]()
+
+        async def removed(session: Session) -> None:
+            began.append(session)
+            if len(began) == 1:
+                await keeper.js.delete_stream(FACTS)
+                await publish(admin, drained("n1", 1))
+                await mirror(keeper)
+                raise UnreachableError("no answer")
+            await begin(session)
+
+        monkeypatch.setattr(Session, "begin", removed)
+        heard = Heard()
+        async with running(billing(servers.theirs, deliver="new"), heard.take):
+            await until(heard.has("n1:1"))
+
+        assert len(began) > 1
 
 
 async def test_facts_that_are_gone_before_they_were_handled_are_told(

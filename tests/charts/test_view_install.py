@@ -15,7 +15,7 @@ from playwright.sync_api import expect, sync_playwright
 from typer.testing import CliRunner, Result
 
 from sunk_ctl.main import app
-from sunk_ctl.testing import ui
+from sunk_ctl.testing import sunkctl, ui
 from sunk_events.view import HIDDEN
 from sunk_lab import service_images
 from sunk_lab.config import from_environment
@@ -251,9 +251,12 @@ def test_an_explanation_changes_as_what_holds_the_pod_up_does(cluster: Cluster) 
     cluster.login(f"scontrol release {own}")
     says("its prologs run", "waits for Pods to leave")
 
-    assert "team-b/web" in cluster.findings("carol", "node", cluster.slurm_node())
-    assert HIDDEN in cluster.findings("alice", "pod", "team-a/train")
-    assert "web" not in cluster.findings("alice", "pod", "team-a/train")
+    of_node = cluster.findings("carol", "node", cluster.slurm_node())
+    of_pod = cluster.findings("alice", "pod", "team-a/train")
+    about = cluster.login(f"scontrol show job {own}")
+    assert "team-b/web" in of_node, f"{of_node}\n{about}"
+    assert HIDDEN in of_pod, f"{of_pod}\n{about}"
+    assert "web" not in of_pod, of_pod
     says(f"bound to {NODE} for job {own}")
 
 
@@ -320,8 +323,14 @@ def test_a_bundle_has_the_logs_of_both_releases_and_no_value_of_their_secrets(
 
 
 def test_the_live_page_goes_on_while_each_of_two_replicas_is_replaced(cluster: Cluster) -> None:
-    node, first = cluster.slurm_node(), cluster.replicas()
-    with sync_playwright() as playwright, ui(cluster.environment("carol")) as address:
+    node, first, carol = cluster.slurm_node(), cluster.replicas(), cluster.environment("carol")
+
+    def change(verb: str, reason: str) -> None:
+        # As a process: Playwright has an event loop in this one.
+        done = sunkctl(carol, verb, node, "--reason", reason)
+        assert done.returncode == 0, done.stderr
+
+    with sync_playwright() as playwright, ui(carol) as address:
         # As root Chromium has no sandbox of its own.
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page()
@@ -331,11 +340,11 @@ def test_the_live_page_goes_on_while_each_of_two_replicas_is_replaced(cluster: C
         for number, replica in enumerate(first):
             cluster.lab.kubectl("-n", SUNK_NAMESPACE, "delete", "pod", replica)
             wait_for("the next replica", lambda: len(cluster.replicas()) == len(first), 120)
-            cluster.sunkctl("carol", "drain", node, "--reason", f"fan {number}")
+            change("drain", f"fan {number}")
             expect(cell).to_have_class(re.compile(r"\bs-drain(ed|ing)\b"))
             expect(live).to_have_class("live")
             label = cell.get_attribute("aria-label") or ""
-            cluster.sunkctl("carol", "undrain", node, "--reason", f"fan {number}")
+            change("undrain", f"fan {number}")
             expect(cell).not_to_have_class(re.compile(r"\bs-drain(ed|ing)\b"))
 
             assert f"k8s: cordon: fan {number}" in label
@@ -398,7 +407,7 @@ def test_a_drained_node_is_rebooted_and_serves_again(cluster: Cluster) -> None:
     words = ("reboot", node, "--reason", "new firmware")
     not_drained = cluster.sunkctl("carol", *words, status=1)
     for team, pod in (("team-a", "train"), ("team-b", "serve")):
-        cluster.lab.kubectl("-n", team, "delete", "pod", pod)
+        cluster.lab.kubectl("-n", team, "delete", "pod", pod, "--ignore-not-found")
     cluster.lab.kubectl("-n", "team-b", "delete", "pod", "web", "--ignore-not-found")
     cluster.sunkctl("carol", "drain", node, "--reason", "new firmware")
 
@@ -413,7 +422,16 @@ def test_a_drained_node_is_rebooted_and_serves_again(cluster: Cluster) -> None:
     (asked,) = cluster.asked()
     cluster.restart_machine(NODE, CONDITION)
     cluster.sunkctl("carol", "undrain", node, "--reason", "new firmware")
-    wait_for("it to be idle", lambda: cluster.login("sinfo -h -N -o %T").split() == ["idle"], 300)
+
+    def is_idle() -> bool:
+        states = cluster.login("sinfo -h -N -o %T").split()
+        if states != ["idle"]:
+            raise LabError(
+                cluster.login(f"scontrol show node {node}") + cluster.kubectl("get", "pods", "-o", "wide")
+            )
+        return True
+
+    wait_for("it to be idle", is_idle, 300, pause_s=2.0)
     ran = cluster.login("cd /tmp && timeout 100 srun --immediate=90 -n1 hostname")
 
     assert "cordon" in not_drained

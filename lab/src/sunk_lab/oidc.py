@@ -46,7 +46,9 @@ class Issuer:
         """How many tokens were issued for one before."""
         self._client = client
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        self._asked: dict[str, dict[str, str]] = {}
+        self._asked: dict[str, tuple[dict[str, str], dict[str, object]]] = {}
+        self._renewable: dict[str, dict[str, object]] = {}
+        """The claims of each refresh token that was not used yet."""
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -96,7 +98,7 @@ class Issuer:
                 return _json({"keys": [{**public, "kid": _KEY_ID, "alg": "RS256", "use": "sig"}]})
             case "/authorize":
                 code = secrets.token_urlsafe()
-                self._asked[code] = dict(query)
+                self._asked[code] = dict(query), self.claims
                 back = urlencode({"code": code, "state": query["state"]})
                 return 302, {"Location": f"{query['redirect_uri']}?{back}"}, b""
             case "/token":
@@ -120,27 +122,38 @@ class Issuer:
         own = base64.b64encode(":".join(self._client).encode()).decode()
         if authorization != f"Basic {own}":
             return _REFUSED, {}, b"another client"
-        asked: Mapping[str, str] = {}
         if query["grant_type"] == "refresh_token":
-            if self.refuses_renewals:
-                return _REFUSED, {}, b"no renewal"
+            known = self._renewable.pop(query["refresh_token"], None)
+            if known is None or self.refuses_renewals:
+                return _REFUSED, _JSON, b'{"error": "invalid_grant"}'
             self.renewals += 1
-        else:
-            asked = self._asked.pop(query["code"])
-            digest = hashlib.sha256(query["code_verifier"].encode()).digest()
-            if base64.urlsafe_b64encode(digest).decode().rstrip("=") != asked["code_challenge"]:
-                return _REFUSED, {}, b"another verifier"
+            return self._issued(known, {}, is_renewable=True)
+        asked, claims = self._asked.pop(query["code"])
+        digest = hashlib.sha256(query["code_verifier"].encode()).digest()
+        if base64.urlsafe_b64encode(digest).decode().rstrip("=") != asked["code_challenge"]:
+            return _REFUSED, {}, b"another verifier"
+        nonce: dict[str, object] = {"nonce": asked["nonce"]} if "nonce" in asked else {}
+        return self._issued(claims, nonce, is_renewable="offline_access" in asked["scope"].split())
+
+    def _issued(self, claims: dict[str, object], more: dict[str, object], *, is_renewable: bool) -> Reply:
         moment = int(time.time())
-        times = {"iat": moment, "exp": moment + self.lifetime_s}
-        nonce = {"nonce": asked["nonce"]} if "nonce" in asked else {}
-        claims = {"iss": self.url, "aud": self._client[0], **times, **nonce, **self.claims}
+        said = {
+            "iss": self.url,
+            "aud": self._client[0],
+            "iat": moment,
+            "exp": moment + self.lifetime_s,
+            **claims,
+            **more,
+        }
         found = {
-            "id_token": jwt.encode(claims, self._key, algorithm="RS256", headers={"kid": _KEY_ID}),
+            "id_token": jwt.encode(said, self._key, algorithm="RS256", headers={"kid": _KEY_ID}),
             "access_token": secrets.token_urlsafe(),
-            "refresh_token": secrets.token_urlsafe(),
             "token_type": "Bearer",
             "expires_in": self.lifetime_s,
         }
+        if is_renewable:
+            found["refresh_token"] = secrets.token_urlsafe()
+            self._renewable[found["refresh_token"]] = claims
         return _json(found)
 
 

@@ -1,15 +1,18 @@
 """What `sunkctl doctor` finds in figures of services, by the tests of the alerts, with the same series."""
 
+import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from sunk_ctl.figures import STARTED, Figures, Reading, Sample, Samples, read
-from sunk_ctl.runbook_rules import RULES, SERIES, symptoms
+from sunk_ctl.figures import STARTED, Figures, Look, Reading, Sample, Samples, read
+from sunk_ctl.runbook_rules import RULES, SERIES, bounds, symptoms
 
 ROOT: Final = Path(__file__).parents[3]
 ALERTS: Final = yaml.safe_load((ROOT / "helm/sunk/files/alerts.yaml").read_text())["groups"][0]["rules"]
@@ -26,6 +29,7 @@ ELSE: Final = {
     ("SunkExporterSilent", True): "a Pod that is gone has no figures: its workload says so",
     ("SunkNoLeader", True): "the same",
     ("SunkPrologsDrainNodes", True): "the most of five minutes",
+    ("SunkLocksRefused", True): "one in a minute says nothing of a quarter of an hour",
     ("SunkPlaceholderWithoutPod", True): "a rise ten minutes ago",
     ("SunkCertificateEnds", False): "it waits ten minutes",
     ("SunkNatsCertificateNotRenewed", False): "the same",
@@ -73,15 +77,44 @@ def figures(case: dict[str, Any]) -> Figures:
             if value is not None:
                 looks[look].setdefault(name, []).append(Sample(labels, value))
     readings = [
-        Reading(
-            pod=f"slurm/{pod}",
-            cluster=cluster,
+        reading(
+            f"slurm/{pod}",
+            cluster,
             before=_samples(looks["before"]),
             now={**_samples(looks["now"]), STARTED: (Sample({}, MINUTE_S * started[pod, cluster]),)},
         )
         for (pod, cluster), looks in pods.items()
     ]
-    return Figures(readings=readings, time_s=MINUTE_S * at, apart_s=MINUTE_S)
+    return Figures(readings=[retimed(one, MINUTE_S * at) for one in readings], time_s=MINUTE_S * at)
+
+
+def retimed(one: Reading, time_s: float) -> Reading:
+    """Return it as looked at then, and a minute before."""
+    before = Look(time_s - MINUTE_S, one.before.samples) if one.before else None
+    return msgspec.structs.replace(one, now=Look(time_s, one.now.samples), before=before)
+
+
+def reading(
+    pod: str,
+    cluster: str = "",
+    *,
+    before: Samples | None = None,
+    service: str = "",
+    now: Samples | None = None,
+) -> Reading:
+    """Return what a Pod says, at 100,000 s, and 20 s before."""
+    first = Look(99_980, before) if before is not None else None
+    return Reading(pod=pod, service=service, cluster=cluster, before=first, now=Look(100_000, now or {}))
+
+
+def runbooks(
+    *readings: Reading,
+    silent: frozenset[tuple[str, str]] = frozenset(),
+    others: Mapping[str, float] | None = None,
+) -> list[str]:
+    """Return which rules find something, with other bounds."""
+    found = symptoms(Figures(readings=readings, time_s=100_000, silent=silent), others or {})
+    return [one.runbook for one in found]
 
 
 def _samples(found: dict[str, list[Sample]]) -> Samples:
@@ -98,7 +131,7 @@ def _samples(found: dict[str, list[Sample]]) -> Samples:
 )
 def test_a_rule_finds_what_its_alert_finds(case: dict[str, Any]) -> None:
     name, wanted = case["rule"]["alertname"], case["rule"]["exp_alerts"]
-    found = [one for one in symptoms(figures(case)) if one.runbook == name]
+    found = [one for one in symptoms(figures(case), {}) if one.runbook == name]
 
     assert bool(found) == bool(wanted), [one.what for one in found]
     for one in wanted:
@@ -109,47 +142,71 @@ def test_a_rule_finds_what_its_alert_finds(case: dict[str, Any]) -> None:
         assert any(all(word in each.what for word in said) and where in each.where for each in found)
 
 
-def test_each_alert_has_a_rule_and_looks_at_the_same_series() -> None:
+def test_each_alert_has_a_rule_with_its_series_its_bound_and_what_its_runbook_says_to_do_first() -> None:
     expressions = {one["alert"]: one["expr"] for one in ALERTS}
+    known = bounds(ALERTS)
 
     assert [rule.alert for rule in RULES] == list(expressions)
     for rule in RULES:
         assert [name for name in rule.series if name not in expressions[rule.alert]] == []
-        assert rule.fix.endswith(".")
+        assert rule.bound == known.get(rule.alert, 0.0)
+        page = (ROOT / f"docs/runbooks/{rule.alert}.md").read_text()
+        what = page.partition("## What to do\n\n")[2].replace("\n", " ").replace("`", "")
+        assert re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", what).startswith(f"{rule.fix}"), rule.alert
 
 
-def test_a_cluster_without_an_exporter_or_a_leader_is_named_whichever_pods_stand_by() -> None:
-    def reading(pod: str, cluster: str, **series: tuple[Sample, ...]) -> Reading:
-        return Reading(pod=pod, cluster=cluster, now=series)
+def test_a_release_with_other_bounds_is_judged_by_these() -> None:
+    waits = reading("slurm/e", now={"sunk_placement_waiting_oldest_age_seconds": (Sample({}, 7200.0),)})
+    rule = {"alert": "SunkPlacementWaitsLong", "expr": "sunk_placement_waiting_oldest_age_seconds > 86400"}
 
-    leads, waits = (Sample({"lease": "syncer"}, 1.0),), (Sample({"lease": "syncer"}, 0.0),)
-    readings = [
-        reading(
-            "slurm/a", "well", sunk_leader=leads, sunk_state_age_seconds=(Sample({"kind": "nodes"}, 1.0),)
-        ),
-        reading("slurm/b", "well", sunk_leader=waits),
-        reading("other/a", "ill", sunk_leader=waits),
-        reading("other/b", "ill", sunk_leader=waits),
-    ]
-    found = symptoms(Figures(readings=readings, time_s=0, apart_s=20))
-
-    assert [(one.runbook, one.where) for one in found] == [
-        ("SunkExporterSilent", "ill"),
-        ("SunkNoLeader", "ill"),
-    ]
+    assert runbooks(waits) == ["SunkPlacementWaitsLong"]
+    assert runbooks(waits, others=bounds([rule])) == []
+    assert bounds([{"alert": "Other", "expr": "x > 1"}, {"alert": "SunkBusSilent"}, {}]) == {}
 
 
-@pytest.mark.parametrize(("share", "found"), [(0.31, set[str]()), (0.2, {"nats"}), (0.05, {"nats", "hook"})])
-def test_a_certificate_that_was_not_renewed_in_time_is_found(share: float, found: set[str]) -> None:
+def leader(pod: str, cluster: str, now: float, before: float | None = None) -> Reading:
+    """Return a syncer that leads, or does not."""
+    labels = {"lease": "syncer"}
+    known = {"sunk_leader": (Sample(labels, now if before is None else before),)}
+    state = (Sample({"kind": "jobs"}, 1.0),)
+    series = {"sunk_leader": (Sample(labels, now),), "sunk_state_age_seconds": state}
+    return reading(pod, cluster, before=known, service="sunk-syncer", now=series)
+
+
+def test_no_leader_is_found_where_none_leads_at_both_looks_and_all_answer() -> None:
+    assert runbooks(leader("a", "c", 1), leader("b", "c", 0)) == []
+    assert runbooks(leader("a", "c", 0), leader("b", "c", 0)) == ["SunkNoLeader"]
+    assert runbooks(leader("a", "c", 0, before=1), leader("b", "c", 0)) == []
+    assert runbooks(leader("b", "c", 0), silent=frozenset({("c", "sunk-syncer")})) == []
+    assert runbooks(leader("b", "c", 0), silent=frozenset({("other", "sunk-syncer")})) == ["SunkNoLeader"]
+
+
+def test_a_silent_exporter_is_unknown_and_one_that_is_gone_is_found() -> None:
+    syncer = reading("a", "c", service="sunk-syncer")
+
+    assert runbooks(syncer) == ["SunkExporterSilent"]
+    assert runbooks(syncer, silent=frozenset({("c", "sunk-metrics-exporter")})) == []
+
+
+def test_a_list_is_old_only_if_no_leader_could_tell_otherwise() -> None:
+    told = (Sample({"kind": "nodes"}, 10_000.0),)
+    stands_by = reading("b", service="sunk-syncer", now={"sunk_syncer_answered_timestamp_seconds": told})
+
+    assert runbooks(stands_by) == ["SunkSlurmListStale"]
+    assert runbooks(stands_by, silent=frozenset({("", "sunk-syncer")})) == []
+
+
+@pytest.mark.parametrize(("share", "found"), [(0.31, []), (0.2, ["Nats"]), (0.05, ["", "Nats"])])
+def test_a_certificate_that_was_not_renewed_in_time_is_found(share: float, found: list[str]) -> None:
+    end = 100_000 + 1000 * share
     now = {
-        f"sunk_{service}_certificate_{end}_timestamp_seconds": (Sample({"file": "tls.crt"}, moment),)
+        f"sunk_{service}_certificate_{what}_timestamp_seconds": (Sample({"file": "tls.crt"}, moment),)
         for service in ("hook", "nats")
-        for end, moment in (("start", 0.0), ("end", 1000.0))
+        for what, moment in (("start", end - 1000), ("end", end))
     }
-    said = symptoms(Figures(readings=[Reading(pod="p", now=now)], time_s=1000 * (1 - share), apart_s=20))
+    names = {"": "SunkCertificateEnds", "Nats": "SunkNatsCertificateNotRenewed"}
 
-    names = {"SunkCertificateEnds": "hook", "SunkNatsCertificateNotRenewed": "nats"}
-    assert {names[one.runbook] for one in said} == found
+    assert runbooks(reading("p", now=now)) == [names[one] for one in found]
 
 
 @pytest.mark.parametrize(("nodes", "drained", "found"), [(300, 6, True), (300, 4, False), (10, 3, True)])
@@ -162,30 +219,63 @@ def test_more_nodes_than_failed_locks_may_drain_are_drained_by_prologs(
         "slurm_nodes_total": (Sample({}, nodes),),
         "sunk_drained_nodes": (Sample({"cause": "prolog pre-hook failed"}, drained),),
     }
-    looked = Figures(readings=[Reading(pod="slurm/e", now=now)], time_s=0, apart_s=20)
 
-    assert ("SunkPrologsDrainNodes" in {one.runbook for one in symptoms(looked)}) is found
+    assert ("SunkPrologsDrainNodes" in runbooks(reading("slurm/e", now=now))) is found
+
+
+def counted(started: float, before: float | None, now: float) -> list[float]:
+    known = {"c": (Sample({}, before),)} if before is not None else None
+    one = reading("s", before=known, now={"c": (Sample({}, now),), STARTED: (Sample({}, started),)})
+    return [point.value for point, _ in Figures(readings=[one], time_s=100_000).rises("c", 3600)]
 
 
 def test_a_counter_counts_from_its_last_look_or_from_a_start_within_the_time() -> None:
-    def rises(started: float, before: float, now: float) -> list[float]:
-        reading = Reading(
-            pod="slurm/s",
-            before={"c": (Sample({}, before),)},
-            now={"c": (Sample({}, now),), STARTED: (Sample({}, started),)},
+    assert counted(started=0, before=5, now=5) == []
+    assert counted(started=0, before=5, now=7) == [2]
+    assert counted(started=0, before=None, now=500) == []  # Since when is not known.
+    assert counted(started=99_000, before=None, now=5) == [5]
+    assert counted(started=99_999, before=5, now=1) == [1]
+
+
+def test_counters_of_several_pods_are_added_up_as_the_alert_does_and_one_event_is_none() -> None:
+    def gateway(pod: str, before: float, now: float) -> Reading:
+        def told(value: float) -> tuple[Sample, ...]:
+            return (Sample({"told": "drain"}, value), Sample({"told": "requeue"}, value))
+
+        return reading(
+            pod,
+            "c",
+            before={"sunk_hook_refusals_total": told(before)},
+            now={"sunk_hook_refusals_total": told(now)},
         )
-        found = Figures(readings=[reading], time_s=10_000, apart_s=20)
-        return [point.value for point in found.rises("c", 3600)]
 
-    assert rises(started=0, before=5, now=5) == []
-    assert rises(started=0, before=5, now=7) == [2]
-    assert rises(started=9000, before=5, now=5) == [5]
-    assert rises(started=9999, before=5, now=1) == [1]
+    def call(outcome: str, times: float) -> tuple[Sample, ...]:
+        return (Sample({"call": "diag", "outcome": outcome}, times),)
+
+    name = "sunk_slurm_call_duration_seconds_count"
+    calls = reading("s", before={name: ()}, now={name: call("failed", 2) + call("503", 2)})
+    few = reading("s", before={name: ()}, now={name: call("failed", 2) + call("200", 200)})
+
+    assert "SunkLocksRefused" in runbooks(gateway("a", 7, 8), gateway("b", 7, 8))
+    assert "SunkLocksRefused" not in runbooks(gateway("a", 7, 7.5), gateway("b", 7, 7))
+    assert runbooks(calls) == ["SunkSlurmCallsFail"]
+    assert runbooks(few) == []
 
 
-def test_only_what_rules_look_at_is_read_whatever_else_a_page_of_metrics_has() -> None:
+def test_what_a_service_does_not_label_or_was_never_told_is_said_all_the_same() -> None:
+    odd = (Sample({}, 999.0), Sample({"kind": "jobs", "value": "x", "{age}": "{value}"}, math.inf))
+    found = symptoms(Figures(readings=[reading("e", now={"sunk_state_age_seconds": odd})], time_s=0), {})
+
+    assert [one.what for one in found] == [
+        "Slurm's ? on the bus are old (17 min)",
+        "Slurm's jobs on the bus are old (never told)",
+    ]
+
+
+@pytest.mark.parametrize("end", ["\\n", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_a_name_that_a_user_chose_is_no_series(end: str) -> None:
     page = (
-        '# TYPE slurm_job gauge\nslurm_job{name="a\\nsunk_leader 1"} 1\n'
+        f'# TYPE slurm_job gauge\nslurm_job{{name="a{end}sunk_leader 1{end}sunk_leader x{end}"}} 1\n'
         'sunk_leader{lease="a b"} 0\nsunk_leaderx 1\n'
     )
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from sunk_ctl.unready import unready
+from sunk_ctl.unready import Objects, unready
+from sunk_kube.wellknown import LABEL_NODESET
 
 
 def named(name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
@@ -18,7 +19,7 @@ def named(name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
         ("deployments", {"replicas": 2}, {}, ["Deployment: 0 of 2 Pods are ready"]),
         ("deployments", {}, {}, ["Deployment: 0 of 1 Pods are ready"]),
         ("statefulsets", {"replicas": 3}, {"readyReplicas": 1}, ["StatefulSet: 1 of 3 Pods are ready"]),
-        ("statefulsets", {"replicas": 0}, {}, ["StatefulSet: 0 of 0 Pods are ready"]),
+        ("statefulsets", {"replicas": 0}, {}, ["StatefulSet: it has no replicas"]),
         ("daemonsets", {}, {"desiredNumberScheduled": 4, "numberReady": 4}, []),
         ("daemonsets", {}, {"desiredNumberScheduled": 0}, []),
         ("daemonsets", {}, {"desiredNumberScheduled": 4}, ["DaemonSet: 0 of 4 Pods are ready"]),
@@ -27,10 +28,25 @@ def named(name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
 def test_a_workload_that_lacks_pods_is_named(
     kind: str, spec: dict[str, Any], status: dict[str, Any], said: list[str]
 ) -> None:
-    found = unready([(kind, named("one", spec=spec, status=status))], [])
+    found = unready(Objects(workloads=[(kind, named("one", spec=spec, status=status))]))
 
     assert [one.what for one in found] == said
     assert {one.where for one in found} <= {"slurm/one"}
+
+
+def test_a_login_set_may_have_no_replicas_and_a_nodeset_says_what_stops_it() -> None:
+    login = named("slurm-login", spec={"replicas": 0})
+    login["metadata"]["labels"] = {"app.kubernetes.io/name": "login"}
+    conditions = [
+        {"type": "SlurmKnown", "status": "False", "reason": "BusNotHeard", "message": "no word from NATS"},
+        {"type": "Ready", "status": "False", "reason": "Some", "message": "1 of 2"},
+        {"type": "Accepted", "status": "True"},
+    ]
+    nodeset = named("gpu", status={"conditions": conditions})
+
+    assert [
+        one.what for one in unready(Objects(workloads=[("statefulsets", login)], nodesets=[nodeset]))
+    ] == ["NodeSet: SlurmKnown is False: BusNotHeard: no word from NATS"]
 
 
 def test_a_pod_says_why_it_waits() -> None:
@@ -47,12 +63,15 @@ def test_a_pod_says_why_it_waits() -> None:
         named("d", status={"phase": "Pending", "conditions": [full]}),
         named("e", status={"phase": "Pending", "containerStatuses": [starting]}),
         named("f", status={"phase": "Succeeded"}),
+        named("evicted", status={"phase": "Failed", "containerStatuses": [waiting]}),
     ]
-    found = {one.where: one.what for one in unready([], pods)}
+    compute = named("node", status={"phase": "Pending", "containerStatuses": [waiting]})
+    compute["metadata"]["labels"] = {LABEL_NODESET: "gpu"}
+    pods.append(compute)
+    found = {one.where: one.what for one in unready(Objects(pods=pods))}
 
     assert found == {
         "slurm/b": "Pod: syncer: ImagePullBackOff no such image",
         "slurm/c": "Pod: syncer: ImagePullBackOff no such image",
         "slurm/d": "Pod: 0/3 nodes are available",
-        "slurm/e": "Pod: Pending",
     }

@@ -239,6 +239,16 @@ async def test_a_reader_from_before_a_bucket_went_back_reads_it_whole(cluster: C
     assert (await cluster.changes(at)).whole == ("jobs",)
 
 
+async def test_a_revision_that_another_message_had_means_that_the_bucket_went_back(cluster: Cluster) -> None:
+    await cluster.write("1", job(1, "PENDING"))
+    at, jobs = cluster.positions("jobs"), cluster.states.jobs
+    before = (await cluster.changes(at)).whole
+    jobs.apply_own("2", job(2, "RUNNING"), jobs.revision("1"))  # Its owner wrote on before we saw it.
+
+    assert before == ()
+    assert (await cluster.changes(at)).whole == ("jobs",)
+
+
 async def test_a_replica_that_is_behind_in_one_bucket_of_a_row_sends_none_and_what_it_lacked_comes_later(
     cluster: Cluster,
 ) -> None:

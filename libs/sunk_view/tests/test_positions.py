@@ -63,6 +63,16 @@ def test_a_position_from_before_a_bucket_went_back_does_not_count(
     assert is_good(AT, AT, went_back_s=went_back_s) is good
 
 
+@pytest.mark.parametrize(("known_s", "good"), [(60.0, True), (5.5, True), (3.5, False), (-math.inf, False)])
+def test_a_position_from_before_a_replica_knew_the_bucket_does_not_count(
+    known_s: float,
+    good: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    later = Position(mark=AT.mark, time_s=AT.time_s + 5, revisions=AT.revisions)
+
+    assert is_good(AT, later, known_s=known_s) is good
+
+
 def test_a_key_of_a_row_does_not_say_the_uid_and_cannot_be_guessed_without_the_secret() -> None:
     ours, theirs = row_secret(b"private key"), row_secret(b"another")
 

@@ -9,7 +9,7 @@ import typer
 from rich.console import RenderableType
 
 from sunk_ctl.cluster import Cluster
-from sunk_ctl.examining import Diagnosis, examined, require_some
+from sunk_ctl.examining import Diagnosis, examined
 from sunk_ctl.refusals import NOT_NOW, NoAnswerError, of_kubernetes
 from sunk_ctl.running import Config, Context, Form, Output, answered, end, show, warn
 from sunk_ctl.texts import shown
@@ -79,9 +79,7 @@ def _examine(
     """Say what is wrong with what is installed."""
 
     async def get(cluster: Cluster) -> Diagnosis:
-        found = await examined(cluster, namespaces, seconds)
-        require_some(found)
-        return found
+        return await examined(cluster, namespaces, seconds)
 
     found = answered(context, kubeconfig, get)
     for missing in found.not_seen:

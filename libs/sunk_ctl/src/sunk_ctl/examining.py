@@ -5,6 +5,7 @@ not known.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -14,23 +15,28 @@ import msgspec
 from sunk_ctl import figures, runbook_rules
 from sunk_ctl.bundle import Json, part, parts
 from sunk_ctl.cluster import Cluster
-from sunk_ctl.figures import Figures, Reading, Samples
-from sunk_ctl.listing import OF_CHARTS, WORKLOADS, items_of, namespaces_of
-from sunk_ctl.refusals import NoAnswerError, of_kubernetes
+from sunk_ctl.figures import Figures, Look, Reading
+from sunk_ctl.listing import OF_CHARTS, WORKLOADS, answer_of, items_of, namespaces_of
+from sunk_ctl.refusals import NOT_FOUND, NoAnswerError, of_kubernetes
 from sunk_ctl.runbook_rules import Symptom
-from sunk_ctl.unready import unready
-from sunk_kube.resources import PODS
+from sunk_ctl.unready import Objects, unready
+from sunk_kube.resources import NODESETS, PODS
 from sunk_kube.wellknown import LABEL_NODESET
 from sunk_runtime.clock import now
 from sunk_runtime.errors import SunkError
 
 METRICS_S: Final = 10.0
-PORTS: Final = ("metrics", "http")
+SERVICES: Final = frozenset(
+    f"sunk-{name}"
+    for name in ("syncer", "scheduler", "hook-gateway", "metrics-exporter", "nodeset-controller", "view")
+)
+"""The label by which the charts name them."""
+_PORTS: Final = ("metrics", "http")
 """Names of the container ports that serve figures; the first that a Pod has."""
-CLUSTER: Final = "sunk.coreweave.com/cluster"
-_COMPONENT: Final = "app.kubernetes.io/name"
-_SERVICES: Final = ("syncer", "scheduler", "hook-gateway", "metrics-exporter", "nodeset-controller", "view")
+_CLUSTER: Final = "sunk.coreweave.com/cluster"
+_NAME: Final = "app.kubernetes.io/name"
 _AT_ONCE: Final = 8
+_SELF: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +53,7 @@ class _Target(msgspec.Struct, frozen=True):
 
     namespace: str
     name: str
+    service: str
     cluster: str
     port: int
 
@@ -55,90 +62,136 @@ class _Target(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{self.name}"
 
 
+class _Looking:
+    """Asks Pods for their figures."""
+
+    def __init__(self, cluster: Cluster, ahead_s: float) -> None:
+        self._cluster = cluster
+        self._ahead_s = ahead_s
+        self.failed: dict[_Target, NoAnswerError] = {}
+        """At the last look."""
+
+    async def look(self, targets: Sequence[_Target]) -> dict[_Target, Look]:
+        """Return what each of *targets* says now."""
+        found: dict[_Target, Look] = {}
+        self.failed = {}
+        limit = anyio.CapacityLimiter(_AT_ONCE)
+
+        async def ask(target: _Target) -> None:
+            path = PODS.path(target.namespace, f"{target.name}:{target.port}", "proxy/metrics")
+            async with limit:
+                try:
+                    text = await self._cluster.api.send("GET", path, timeout_s=METRICS_S)
+                    samples = figures.read(text.decode(), runbook_rules.SERIES)
+                    found[target] = Look(self.time_s(), samples)
+                except SunkError as error:
+                    self.failed[target] = of_kubernetes(error, "")
+                except ValueError as error:
+                    self.failed[target] = NoAnswerError(f"its figures cannot be read: {error}", 1)
+
+        async with anyio.create_task_group() as tasks:
+            for target in targets:
+                tasks.start_soon(partial(ask, target))
+        return found
+
+    def time_s(self) -> float:
+        """Return the API server's time, in seconds of the epoch: our clock may be off."""
+        return now().timestamp() + self._ahead_s
+
+
 async def examined(cluster: Cluster, wanted: Sequence[str], apart_s: float) -> Diagnosis:
     """Return what is wrong in the namespaces *wanted* (none: all in which the charts are).
 
     Raises:
-        NoAnswerError: the charts are in no namespace, or their Pods are not known.
+        NoAnswerError: the charts are in no namespace, or nothing of their Pods is known.
     """
     namespaces = await namespaces_of(cluster, wanted)
     try:
-        workloads = [
-            (kind, one)
-            for namespace in namespaces
-            for kind in WORKLOADS
-            async for one in items_of(cluster, f"/apis/apps/v1/namespaces/{namespace}/{kind}", OF_CHARTS)
-        ]
-        pods = [
-            one
-            for namespace in namespaces
-            async for one in items_of(cluster, PODS.path(namespace), OF_CHARTS)
-        ]
+        objects = await _objects(cluster, namespaces)
     except SunkError as error:
         raise of_kubernetes(error, "") from error
-    targets = [found for pod in pods if (found := _target(pod)) is not None]
-    not_seen: dict[str, str] = {}
-    before = await _look(cluster, targets, not_seen)
+    if not objects.workloads:
+        raise NoAnswerError(f"nothing of the charts in {', '.join(namespaces)}", NOT_FOUND)
+    targets = [found for pod in objects.pods if (found := _target(pod)) is not None]
+    looking = _Looking(cluster, await _ahead_s(cluster))
+    before = await looking.look(targets)
     await anyio.sleep(apart_s)
-    after = await _look(cluster, targets, not_seen)
+    after = await looking.look(targets)
+    if targets and not after:
+        raise next(iter(looking.failed.values()))
     readings = [
-        Reading(pod=one.pod, cluster=one.cluster, before=before.get(one.pod, {}), now=after[one.pod])
+        Reading(pod=one.pod, service=one.service, cluster=one.cluster, before=before.get(one), now=after[one])
         for one in targets
-        if one.pod in after
+        if one in after
     ]
-    found = Figures(readings=readings, time_s=now().timestamp(), apart_s=apart_s)
+    silent = frozenset((one.cluster, one.service) for one in looking.failed)
+    seen = Figures(readings=readings, time_s=looking.time_s(), silent=silent)
+    bounds = await _bounds(cluster, namespaces)
     return Diagnosis(
-        findings=(*unready(workloads, pods), *runbook_rules.symptoms(found)),
-        not_seen=tuple(f"{pod} told nothing: {why}" for pod, why in sorted(not_seen.items())),
+        findings=(*unready(objects), *runbook_rules.symptoms(seen, bounds)),
+        not_seen=tuple(sorted(f"{one.pod} told nothing: {why}" for one, why in looking.failed.items())),
         pods=len(readings),
     )
 
 
+async def _objects(cluster: Cluster, namespaces: Sequence[str]) -> Objects:
+    """Return what there is of the charts. Raises as `items_of`."""
+    workloads = [
+        (kind, one)
+        for namespace in namespaces
+        for kind in WORKLOADS
+        async for one in items_of(cluster, f"/apis/apps/v1/namespaces/{namespace}/{kind}", OF_CHARTS)
+    ]
+    pods = [
+        one for namespace in namespaces async for one in items_of(cluster, PODS.path(namespace), OF_CHARTS)
+    ]
+    nodesets = [one for namespace in namespaces async for one in items_of(cluster, NODESETS.path(namespace))]
+    return Objects(workloads=workloads, pods=pods, nodesets=nodesets)
+
+
+async def _bounds(cluster: Cluster, namespaces: Sequence[str]) -> dict[str, float]:
+    """Return the bounds of the installed alerts; none where they are not installed, or may not be read."""
+    found: dict[str, float] = {}
+    for namespace in namespaces:
+        path = f"/apis/monitoring.coreos.com/v1/namespaces/{namespace}/prometheusrules"
+        try:
+            async for one in items_of(cluster, path, OF_CHARTS):
+                for group in parts(part(one, "spec"), "groups"):
+                    found |= runbook_rules.bounds(parts(group, "rules"))
+        except SunkError:
+            continue
+    return found
+
+
+async def _ahead_s(cluster: Cluster) -> float:
+    """Return how far the API server's clock is ahead of ours; 0 where it does not say.
+
+    Source: a SelfSubjectReview is stored nowhere, and has the time at which it was answered.
+    """
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    try:
+        found = await answer_of(cluster, _SELF, body=body)
+        moment = datetime.fromisoformat(str(part(found, "metadata").get("creationTimestamp", "")))
+        return (moment - now()).total_seconds()
+    except (SunkError, ValueError, TypeError):
+        return 0.0
+
+
 def _target(pod: Json) -> _Target | None:
-    """Return where *pod* tells its figures; None: it is of no service, or has ended."""
+    """Return where *pod* tells its figures; None: it is of no service, or does not run."""
     metadata = part(pod, "metadata")
     labels = part(metadata, "labels")
-    is_service = str(labels.get(_COMPONENT, "")).endswith(_SERVICES) and LABEL_NODESET not in labels
-    if not is_service or part(pod, "status").get("phase") != "Running":
+    service = str(labels.get(_NAME, ""))
+    is_service = service in SERVICES and LABEL_NODESET not in labels
+    if not is_service or part(pod, "status").get("phase") != "Running" or "deletionTimestamp" in metadata:
         return None
     ports = {
         str(port.get("name", "")): port.get("containerPort")
         for container in parts(part(pod, "spec"), "containers")
         for port in parts(container, "ports")
     }
-    found = next((ports[name] for name in PORTS if isinstance(ports.get(name), int)), None)
+    found = next((ports[name] for name in _PORTS if isinstance(ports.get(name), int)), None)
     if found is None:
         return None
-    return _Target(
-        str(metadata.get("namespace", "")), str(metadata.get("name", "")), str(labels.get(CLUSTER, "")), found
-    )
-
-
-async def _look(cluster: Cluster, targets: Sequence[_Target], not_seen: dict[str, str]) -> dict[str, Samples]:
-    """Return what each of *targets* says now; those that do not answer are *not_seen*."""
-    found: dict[str, Samples] = {}
-    limit = anyio.CapacityLimiter(_AT_ONCE)
-
-    async def look(target: _Target) -> None:
-        path = PODS.path(target.namespace, f"{target.name}:{target.port}", "proxy/metrics")
-        async with limit:
-            try:
-                text = await cluster.api.send("GET", path, timeout_s=METRICS_S)
-                found[target.pod] = figures.read(text.decode(), runbook_rules.SERIES)
-                not_seen.pop(target.pod, None)
-            except (SunkError, ValueError) as error:
-                not_seen[target.pod] = str(
-                    of_kubernetes(error, "") if isinstance(error, SunkError) else error
-                )
-
-    async with anyio.create_task_group() as tasks:
-        for target in targets:
-            tasks.start_soon(partial(look, target))
-    return found
-
-
-def require_some(found: Diagnosis) -> None:
-    """Raise `NoAnswerError` if no service told anything and nothing else is wrong."""
-    if not found.pods and not found.findings:
-        why = found.not_seen[0] if found.not_seen else "no Pod of a service runs"
-        raise NoAnswerError(f"{why}. It needs the right to get pods/proxy in the namespaces of the charts", 5)
+    where = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+    return _Target(*where, service, str(labels.get(_CLUSTER, "")), found)

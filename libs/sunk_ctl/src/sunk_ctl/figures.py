@@ -1,5 +1,6 @@
 """What the services say of themselves in figures (Prometheus' text format), looked at twice. Pure."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -20,24 +21,37 @@ Samples = Mapping[str, tuple[Sample, ...]]
 """By the name of the series."""
 
 
+class Look(msgspec.Struct, frozen=True):
+    """What one Pod said at one moment."""
+
+    time_s: float
+    """In seconds of the epoch."""
+    samples: Samples
+
+
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """What one Pod said, twice."""
 
     pod: str
     """Namespace and name, with a slash between."""
+    service: str = ""
+    """Such as ``sunk-syncer``."""
     cluster: str = ""
     """The Slurm cluster; empty: of the Kubernetes cluster."""
-    before: Samples = {}
-    now: Samples = {}
+    before: Look | None = None
+    """None: it did not answer then."""
+    now: Look
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """One series of one Pod, now."""
+    """One series, or the sum of several."""
 
-    pod: str
-    cluster: str
-    labels: Mapping[str, str]
-    value: float
+    pod: str = ""
+    """Empty: of several Pods."""
+    service: str = ""
+    cluster: str = ""
+    labels: Mapping[str, str] = {}
+    value: float = 0.0
     over_s: float = 0.0
     """In how long a counter has risen by *value*."""
 
@@ -48,38 +62,60 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     readings: Sequence[Reading]
     time_s: float
     """Now, in seconds of the epoch."""
-    apart_s: float
-    """How long before that each Pod was asked the first time."""
+    silent: frozenset[tuple[str, str]] = frozenset()
+    """Slurm cluster and service of each Pod that did not answer: what it leads or tells is not known."""
 
-    def points(self, series: str, **labels: str) -> Iterator[Point]:
-        """Yield each series of that name whose labels have these values."""
+    def points(
+        self, series: str, labels: Mapping[str, str] | None = None, *, is_before: bool = False
+    ) -> Iterator[Point]:
+        """Yield each series of that name whose *labels* have these values."""
         for reading in self.readings:
-            for sample in reading.now.get(series, ()):
-                if labels.items() <= sample.labels.items():
-                    yield Point(
-                        pod=reading.pod, cluster=reading.cluster, labels=sample.labels, value=sample.value
-                    )
-
-    def rises(self, series: str, within_s: float, **labels: str) -> Iterator[Point]:
-        """Yield by how much each counter of that name has risen, those that have.
-
-        That is since the look before, or since the service's start if that was within *within_s* seconds.
-        """
-        for reading in self.readings:
-            started = next((one.value for one in reading.now.get(STARTED, ())), 0.0)
-            is_young = self.time_s - started < within_s
-            known = {tuple(sorted(one.labels.items())): one.value for one in reading.before.get(series, ())}
-            for sample in reading.now.get(series, ()):
-                before = 0.0 if is_young else known.get(tuple(sorted(sample.labels.items())), 0.0)
-                rise = sample.value - before if sample.value >= before else sample.value
-                if rise > 0 and labels.items() <= sample.labels.items():
+            look = reading.before if is_before else reading.now
+            for sample in look.samples.get(series, ()) if look is not None else ():
+                if (labels or {}).items() <= sample.labels.items():
                     yield Point(
                         pod=reading.pod,
+                        service=reading.service,
                         cluster=reading.cluster,
                         labels=sample.labels,
-                        value=rise,
-                        over_s=within_s if is_young else self.apart_s,
+                        value=sample.value,
                     )
+
+    def rises(
+        self, series: str, within_s: float, by: tuple[str, ...] = (), **labels: str
+    ) -> Iterator[tuple[Point, str]]:
+        """Yield by how much counters of that name have risen, those that have, and the Pod that said so last.
+
+        That is since the look before, or since the service's start if that was within *within_s* seconds.
+        They are added up for each Slurm cluster and each value of the labels *by*.
+        """
+        values: dict[tuple[str, ...], float] = defaultdict(float)
+        overs: dict[tuple[str, ...], float] = defaultdict(float)
+        pods: dict[tuple[str, ...], str] = {}
+        for reading in self.readings:
+            for sample in reading.now.samples.get(series, ()):
+                value, over_s = self._rise(reading, series, sample, within_s)
+                if value <= 0 or not labels.items() <= sample.labels.items():
+                    continue
+                key = (reading.cluster, *(sample.labels.get(label, "") for label in by))
+                values[key] += value
+                overs[key] = max(overs[key], over_s)
+                pods[key] = reading.pod
+        for key, value in values.items():
+            named = dict(zip(by, key[1:], strict=True))
+            yield Point(cluster=key[0], labels=named, value=value, over_s=overs[key]), pods[key]
+
+    def _rise(self, reading: Reading, series: str, sample: Sample, within_s: float) -> tuple[float, float]:
+        """Return by how much a counter has risen, and in how many seconds."""
+        started = next((one.value for one in reading.now.samples.get(STARTED, ())), 0.0)
+        if reading.now.time_s - started < within_s:
+            return sample.value, within_s
+        if reading.before is None:
+            return 0.0, within_s
+        known = (one for one in reading.before.samples.get(series, ()) if one.labels == sample.labels)
+        before = next((one.value for one in known), 0.0)
+        over_s = max(1.0, reading.now.time_s - reading.before.time_s)
+        return sample.value - before if sample.value >= before else sample.value, over_s
 
 
 def read(text: str, wanted: frozenset[str]) -> Samples:
@@ -89,7 +125,8 @@ def read(text: str, wanted: frozenset[str]) -> Samples:
         ValueError: it is no such page.
     """
     found: dict[str, list[Sample]] = {}
-    lines = [line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] in wanted]
+    # Of the characters that end a line elsewhere, a label may have all but this one.
+    lines = (line for line in text.split("\n") if line.partition("{")[0].partition(" ")[0] in wanted)
     for family in text_string_to_metric_families("\n".join(lines) + "\n"):
         for sample in family.samples:
             found.setdefault(sample.name, []).append(Sample(sample.labels, sample.value))

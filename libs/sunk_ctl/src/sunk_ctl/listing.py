@@ -54,9 +54,12 @@ async def items_of(cluster: Cluster, path: str, query: dict[str, str] | None = N
             break
 
 
-async def answer_of(cluster: Cluster, path: str, query: dict[str, str] | None = None) -> Json:
-    """Return what the API server answers. Raises as `Api.send`, and `NoAnswerError`."""
-    data = await cluster.api.send("GET", path, query=query)
+async def answer_of(
+    cluster: Cluster, path: str, query: dict[str, str] | None = None, *, body: Json | None = None
+) -> Json:
+    """Return what the API server answers, to a *body* too. Raises as `Api.send`, and `NoAnswerError`."""
+    method = "GET" if body is None else "POST"
+    data = await cluster.api.send(method, path, query=query, body=body)
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

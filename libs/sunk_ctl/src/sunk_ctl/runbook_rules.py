@@ -1,10 +1,12 @@
 """What is wrong with an installed SUNK, by the figures of its services and the rules of the alerts. Pure.
 
-What must stay true: each alert of helm/sunk/files/alerts.yaml has a rule here, and what the tests of the
-alerts show of an alert, they show of its rule.
+What must stay true: each alert of helm/sunk/files/alerts.yaml has a rule here with its bound, what the tests
+of the alerts show of an alert they show of its rule, and each says to do what its runbook says first.
 """
 
-from typing import Final
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -41,203 +43,235 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """When an alert's cause is there."""
 
     alert: str
+    bound: float = 0.0
+    """That of the alert, unless the release has another one."""
     series: tuple[str, ...]
     finds: Finds
     fix: str
 
 
+def _certificate(service: str) -> tuple[str, ...]:
+    return tuple(f"sunk_{service}_certificate_{end}_timestamp_seconds" for end in ("start", "end"))
+
+
 RULES: Final = (
     Rule(
         alert="SunkSlurmStateStale",
+        bound=120,
         series=("sunk_state_age_seconds",),
-        finds=above("sunk_state_age_seconds", 120, "Slurm's {kind} on the bus are {age} old"),
-        fix="See whether the syncer runs, slurmrestd answers it, and NATS takes what it writes.",
+        finds=above("sunk_state_age_seconds", "Slurm's {kind} on the bus are old ({age})"),
+        fix="Fix what is down.",
     ),
     Rule(
         alert="SunkSlurmListStale",
+        bound=300,
         series=("sunk_syncer_answered_timestamp_seconds",),
         finds=lists_are_old,
-        fix="Give slurmrestd what it lacks, or raise SUNK_SYNCER_POLL_TIMEOUT_S.",
+        fix="Give slurmrestd what it lacks, or raise the time-out.",
     ),
     Rule(
         alert="SunkExporterSilent",
         series=("sunk_state_age_seconds",),
         finds=no_exporter,
-        fix="See why the Pods of the metrics-exporter are not ready.",
+        fix="Restart the exporter, or fix the bus.",
     ),
     Rule(
         alert="SunkNoLeader",
         series=("sunk_leader",),
         finds=no_leader,
-        fix="Read the logs of its replicas: each says what it waits for.",
+        fix="Fix what the log names.",
     ),
     Rule(
         alert="SunkBusSilent",
+        bound=60,
         series=("sunk_view_age_seconds",),
-        finds=above("sunk_view_age_seconds", 60, "has not heard NATS for {age}"),
-        fix="See whether NATS' Pods are ready, and whether a network policy is between.",
+        finds=above("sunk_view_age_seconds", "has not heard NATS for {age}"),
+        fix="Bring NATS back.",
     ),
     Rule(
         alert="SunkBusFull",
         series=("sunk_bus_full", "sunk_publishes_failed_total"),
         finds=bus_full,
-        fix="Give NATS a larger volume, or its streams higher limits.",
+        fix="Remove such streams as the user admin (security.md).",
     ),
     Rule(
         alert="SunkClockOff",
+        bound=5,
         series=("sunk_clock_skew_seconds",),
-        finds=above("sunk_clock_skew_seconds", 5, "its clock and that of NATS differ by {value:.0f} s"),
-        fix="Put the clock of its Node, or of NATS' Node, right (NTP).",
+        finds=above("sunk_clock_skew_seconds", "its clock and that of NATS differ by {age}"),
+        fix="Synchronise the Node's clock (NTP, chrony).",
     ),
     Rule(
         alert="SunkSlurmCallsFail",
+        bound=0.1,
         series=("sunk_slurm_call_duration_seconds_count",),
         finds=calls_fail,
-        fix="Read the logs of slurmrestd and slurmctld; 401 means that the token or its key is another one.",
+        fix="Restart a slurmrestd that hangs.",
     ),
     Rule(
         alert="SunkSlurmRefuses",
+        bound=20,
         series=("sunk_syncer_refused_total",),
         finds=risen(
-            "sunk_syncer_refused_total", 20, 15 * MINUTE_S, "Slurm refuses changes of its nodes: {action}"
+            *("sunk_syncer_refused_total", 15 * MINUTE_S),
+            "Slurm refuses changes of its nodes: {action}",
+            by=("action",),
         ),
-        fix="The syncer's log has Slurm's answer and the node.",
+        fix="Fix what Slurm names.",
     ),
     Rule(
         alert="SunkDeadLetters",
         series=("sunk_dead_letters_total",),
-        finds=risen("sunk_dead_letters_total", 0, HOUR_S, "{value:.0f} messages were put aside: {reason}"),
-        fix="`sunk-bus dead-letters` shows them.",
+        finds=risen(
+            *("sunk_dead_letters_total", HOUR_S),
+            "{value:.0f} messages were put aside: {reason}",
+            by=("reason",),
+        ),
+        fix="Fix the cause, then replay the messages: sunk-bus dead-letters --replay ID.",
     ),
     Rule(
         alert="SunkFactsNotRead",
+        bound=1000,
         series=("sunk_event_lag",),
-        finds=above("sunk_event_lag", 1000, "{value:.0f} facts wait for {consumer}"),
-        fix="See whether the program behind that consumer runs; remove the consumer if it is no longer used.",
+        finds=above("sunk_event_lag", "{value:.0f} facts wait for {consumer}"),
+        fix="Restart the service if it hangs.",
     ),
     Rule(
         alert="SunkLockPendingLong",
+        bound=600,
         series=("sunk_lock_pending_oldest_age_seconds",),
-        finds=above(
-            "sunk_lock_pending_oldest_age_seconds", 600, "a Node's lock is pending for {age}: Pods stay on it"
-        ),
-        fix="`sunkctl locks` names the Pods in the way, `sunkctl explain node NODE` says why they stay.",
+        finds=above("sunk_lock_pending_oldest_age_seconds", "a Node's lock is pending for {age}"),
+        fix="Make the Pod leave: shorten its grace period, remove the cause of its finalizer, or widen its "
+        "budget.",
     ),
     Rule(
         alert="SunkLocksRefused",
+        bound=3,
         series=("sunk_hook_refusals_total",),
         finds=risen(
-            "sunk_hook_refusals_total",
-            3,
-            15 * MINUTE_S,
-            "{value:.0f} prologs were refused: Pods do not leave",
+            *("sunk_hook_refusals_total", 15 * MINUTE_S),
+            "{value:.0f} prologs were refused: Pods do not leave their Nodes",
         ),
-        fix="`sunkctl events` shows which Pods stayed on which Node.",
+        fix="The cause is a disruption budget that allows nothing, a finalizer that no controller removes, "
+        "or a grace period longer than SUNK_HOOKS_DEADLINE_S.",
     ),
     Rule(
         alert="SunkPrologsDrainNodes",
+        bound=2,
         series=("sunk_drained_nodes", "slurm_nodes_total"),
         finds=prologs_drain,
-        fix="See whether nodes reach the hook gateway, and trust its certificate and their token.",
+        fix="Keep jobs from starting until it is fixed: scontrol update PartitionName=NAME State=DOWN "
+        "(running jobs run on).",
     ),
     Rule(
         alert="SunkCertificateEnds",
-        series=tuple(f"sunk_hook_certificate_{end}_timestamp_seconds" for end in ("start", "end")),
-        finds=certificate_ends(
-            "hook", 0.1, "its certificate has {left} of its time left; after it each prolog drains its node"
-        ),
-        fix="Renew the Secret of the gateway's certificate.",
+        bound=0.1,
+        series=_certificate("hook"),
+        finds=certificate_ends("hook", "its certificate has {left} of its time left"),
+        fix="Renew the certificate in the Secret.",
     ),
     Rule(
         alert="SunkNatsCertificateNotRenewed",
-        series=tuple(f"sunk_nats_certificate_{end}_timestamp_seconds" for end in ("start", "end")),
-        finds=certificate_ends(
-            "nats", 0.3, "NATS' certificate has {left} of its time left and was not renewed"
-        ),
-        fix="Read the log of the CronJob or of the program that renews it.",
+        bound=0.3,
+        series=_certificate("nats"),
+        finds=certificate_ends("nats", "NATS' certificate has {left} of its time left, not renewed"),
+        fix="Take away what stops the renewal; the program tries again at its next start, at most five "
+        "minutes later.",
     ),
     Rule(
         alert="SunkJobsHeldByLocks",
         series=("sunk_hook_refusals_total",),
         finds=risen(
-            "sunk_hook_refusals_total",
-            0,
-            HOUR_S,
+            *("sunk_hook_refusals_total", HOUR_S),
             "{value:.0f} jobs were held because their nodes were not locked",
             told="hold",
         ),
-        fix="The syncer releases them; `sunkctl locks` names the Pods that stay.",
+        fix="Do what SunkLocksRefused says.",
     ),
     Rule(
         alert="SunkPlacementWaitsLong",
+        bound=3600,
         series=("sunk_placement_waiting_oldest_age_seconds",),
-        finds=above("sunk_placement_waiting_oldest_age_seconds", 3600, "a Pod waits for Slurm for {age}"),
-        fix="`sunkctl pods -A` names it, `sunkctl explain pod NAMESPACE/NAME` says why.",
+        finds=above("sunk_placement_waiting_oldest_age_seconds", "a Pod waits for Slurm for {age}"),
+        fix="Slurm's priorities decide.",
     ),
     Rule(
         alert="SunkPlaceholderWithoutPod",
         series=("sunk_placement_stray_jobs_total",),
         finds=risen(
-            "sunk_placement_stray_jobs_total", 0, HOUR_S, "{value:.0f} placeholder jobs had no Pod: cancelled"
+            *("sunk_placement_stray_jobs_total", HOUR_S), "{value:.0f} placeholder jobs had no Pod: cancelled"
         ),
-        fix="Nothing to do for one; if it goes on, see whether two schedulers share one name.",
+        fix="Do nothing if it happened once after a restart or a loss of the bus.",
     ),
     Rule(
         alert="SunkPodsWithoutJob",
         series=("sunk_placement_jobs_unknown_total",),
         finds=risen(
-            "sunk_placement_jobs_unknown_total",
-            0,
-            HOUR_S,
+            *("sunk_placement_jobs_unknown_total", HOUR_S),
             "Slurm has lost the jobs of {value:.0f} Pods",
             became="lost",
         ),
-        fix="See whether slurmctld has lost its state (StateSaveLocation).",
+        fix="Bring back slurmctld's state (backup.md) if you have it: the Pods then have their old jobs "
+        "again.",
     ),
     Rule(
         alert="SunkDrainOld",
+        bound=3600,
         series=("sunk_drain_oldest_age_seconds",),
         finds=above(
             "sunk_drain_oldest_age_seconds",
-            3600,
             "a node is drained by the services for {age}: {cause}",
             unless=("cause", "cordon"),
             owner="kubernetes",
         ),
-        fix="`sunkctl nodes` names it, `sunkctl explain node NODE` says what would lift the drain.",
+        fix="Fix the Pod.",
     ),
     Rule(
         alert="SunkDrainOutlivesCause",
+        bound=300,
         series=("sunk_drain_without_cause_oldest_age_seconds",),
         finds=above(
             "sunk_drain_without_cause_oldest_age_seconds",
-            300,
             "a drain by the services has outlived its cause by {age}: {cause}",
         ),
-        fix="See SunkSlurmRefuses; else lift it: scontrol update nodename=NODE state=resume.",
+        fix="Fix what holds the syncer back.",
     ),
     Rule(
         alert="SunkNodeSetBlind",
         series=("sunk_nodeset_slurm_known", "sunk_leader"),
         finds=nodeset_blind,
-        fix="Its condition SlurmKnown says which: NATS, the syncer, or a slurmctld without its state.",
+        fix="Bring back what is down.",
     ),
     Rule(
         alert="SunkJobSeriesCapped",
         series=("sunk_jobs_without_series",),
-        finds=above("sunk_jobs_without_series", 0, "{value:.0f} jobs have no series of their own"),
-        fix="Raise the exporter's limit, if Prometheus can hold more.",
+        finds=above("sunk_jobs_without_series", "{value:.0f} jobs have no series of their own"),
+        fix="Raise the limit if Prometheus can hold more series.",
     ),
 )
 SERIES: Final = frozenset(name for rule in RULES for name in rule.series) | {STARTED}
 """What the rules look at."""
+_BOUND: Final = re.compile(r"[<>] ([0-9.]+)")
 
 
-def symptoms(figures: Figures) -> list[Symptom]:
-    """Return what is wrong, each once."""
+def symptoms(figures: Figures, bounds: Mapping[str, float]) -> list[Symptom]:
+    """Return what is wrong, each once; *bounds* are those of the release, by alert."""
     found = [
         Symptom(runbook=rule.alert, what=text, where=point.pod or point.cluster, fix=rule.fix)
         for rule in RULES
-        for point, text in rule.finds(figures)
+        for point, text in rule.finds(figures, bounds.get(rule.alert, rule.bound))
     ]
     return list(dict.fromkeys(found))
+
+
+def bounds(rules: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the bounds in the *rules* of a PrometheusRule, of alerts that have one here."""
+    return dict(_bounds(rules))
+
+
+def _bounds(rules: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
+    known = {rule.alert for rule in RULES if rule.bound}
+    for rule in rules:
+        match = _BOUND.search(str(rule.get("expr", "")))
+        if rule.get("alert") in known and match:
+            yield str(rule["alert"]), float(match[1])

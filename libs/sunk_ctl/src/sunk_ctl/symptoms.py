@@ -1,9 +1,12 @@
 """Kinds of rules about the figures of services: each says what is wrong. Pure.
 
 An alert looks at minutes or an hour. A rule looks at two moments, and at what a young service has counted.
+What is not known, because a Pod did not answer, is not wrong.
 """
 
+import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -11,95 +14,96 @@ from sunk_ctl.figures import Figures, Point
 
 MINUTE_S: Final = 60.0
 HOUR_S: Final = 3600.0
-LIST_S: Final = 300.0
-CALLS_PER_S: Final = 0.1
-
-
 _FAILED: Final = re.compile(r"failed|401|5..")
-Finds = Callable[[Figures], Iterator[tuple[Point, str]]]
-"""Yields what is wrong in a sentence, and who said so."""
+_EVENTS_MIN: Final = 2
+"""One event says nothing of how many there are in a quarter of an hour."""
+Found = tuple[Point, str]
+"""Who said so, and what is wrong in a sentence."""
+Finds = Callable[[Figures, float], Iterator[Found]]
+"""Finds what is above a bound, or below it."""
 
 
-def above(
-    series: str, bound: float, text: str, *, unless: tuple[str, str] = ("", ""), **labels: str
-) -> Finds:
-    """Return a rule about a gauge: its size is above *bound*."""
+def above(series: str, text: str, *, unless: tuple[str, str] = ("", ""), **labels: str) -> Finds:
+    """Return a rule about a gauge: its size is above the bound."""
 
-    def finds(figures: Figures) -> Iterator[tuple[Point, str]]:
-        for point in figures.points(series, **labels):
+    def finds(figures: Figures, bound: float) -> Iterator[Found]:
+        for point in figures.points(series, labels):
             if abs(point.value) > bound and point.labels.get(unless[0]) != unless[1]:
                 yield point, _filled(text, point)
 
     return finds
 
 
-def risen(series: str, bound: float, within_s: float, text: str, **labels: str) -> Finds:
-    """Return a rule about a counter: it rises by more than *bound* in *within_s* seconds."""
+def risen(series: str, within_s: float, text: str, by: tuple[str, ...] = (), **labels: str) -> Finds:
+    """Return a rule about a counter: it rises by more than the bound in *within_s* seconds."""
 
-    def finds(figures: Figures) -> Iterator[tuple[Point, str]]:
-        for point in figures.rises(series, within_s, **labels):
-            if point.value / point.over_s * within_s > bound:
-                yield point, _filled(text, point)
+    def finds(figures: Figures, bound: float) -> Iterator[Found]:
+        for point, pod in figures.rises(series, within_s, by, **labels):
+            is_enough = not bound or point.value >= _EVENTS_MIN
+            if is_enough and point.value / point.over_s * within_s > bound:
+                yield _of(point, pod), _filled(text, point)
 
     return finds
 
 
-def lists_are_old(figures: Figures) -> Iterator[tuple[Point, str]]:
-    """Slurm did not tell all of a kind for long."""
+def _of(point: Point, pod: str) -> Point:
+    return Point(pod=pod, cluster=point.cluster, labels=point.labels, value=point.value)
+
+
+def lists_are_old(figures: Figures, bound: float) -> Iterator[Found]:
+    """Slurm did not tell all of a kind for long; a standby's figures stand still."""
     newest: dict[tuple[str, str], Point] = {}
     for point in figures.points("sunk_syncer_answered_timestamp_seconds"):
         key = (point.cluster, point.labels.get("kind", ""))
         if key not in newest or point.value > newest[key].value:
             newest[key] = point
-    for (_, kind), point in newest.items():
-        if figures.time_s - point.value > LIST_S:
+    for (cluster, kind), point in newest.items():
+        if (cluster, point.service) not in figures.silent and figures.time_s - point.value > bound:
             yield point, f"Slurm did not tell all {kind} for {_age(figures.time_s - point.value)}"
 
 
-def no_exporter(figures: Figures) -> Iterator[tuple[Point, str]]:
+def no_exporter(figures: Figures, _: float) -> Iterator[Found]:
     """No exporter of a Slurm cluster tells anything."""
     heard = {point.cluster for point in figures.points("sunk_state_age_seconds")}
-    silent = {one.cluster for one in figures.readings if one.cluster} - heard
-    for cluster in sorted(silent):
-        text = "no metrics-exporter tells of the states on the bus"
-        yield Point(pod="", cluster=cluster, labels={}, value=0.0), text
+    unknown = {cluster for cluster, service in figures.silent if service == EXPORTER}
+    for cluster in sorted({one.cluster for one in figures.readings if one.cluster} - heard - unknown):
+        yield Point(cluster=cluster), "no metrics-exporter tells of the states on the bus"
 
 
-def no_leader(figures: Figures) -> Iterator[tuple[Point, str]]:
-    """No replica of a service leads."""
-    leaders: dict[tuple[str, str], float] = {}
-    for point in figures.points("sunk_leader"):
-        key = (point.cluster, point.labels.get("lease", ""))
-        leaders[key] = max(leaders.get(key, 0.0), point.value)
-    for (cluster, lease), value in sorted(leaders.items()):
-        if not value:
+def no_leader(figures: Figures, _: float) -> Iterator[Found]:
+    """No replica of a service leads, at both looks: between two leaders there is none for a moment."""
+    leads: dict[tuple[str, str, str], float] = defaultdict(float)
+    for is_before in (True, False):
+        for point in figures.points("sunk_leader", is_before=is_before):
+            leads[point.cluster, point.service, point.labels.get("lease", "")] += point.value
+    for (cluster, service, lease), value in sorted(leads.items()):
+        if not value and (cluster, service) not in figures.silent:
             text = f"no replica holds the lease {lease}: the work of its service stands still"
-            yield Point(pod="", cluster=cluster, labels={}, value=0.0), text
+            yield Point(cluster=cluster or service), text
 
 
-def bus_full(figures: Figures) -> Iterator[tuple[Point, str]]:
+def bus_full(figures: Figures, _: float) -> Iterator[Found]:
     """NATS refuses what a service writes, for lack of space."""
     failing = {
-        point.pod
-        for point in figures.rises("sunk_publishes_failed_total", 5 * MINUTE_S, reason="unavailable")
+        pod for _, pod in figures.rises("sunk_publishes_failed_total", 5 * MINUTE_S, reason="unavailable")
     }
     for point in figures.points("sunk_bus_full"):
         if point.value and point.pod in failing:
             yield point, "NATS has no room for what it writes"
 
 
-def prologs_drain(figures: Figures) -> Iterator[tuple[Point, str]]:
-    """Prologs drain more nodes than failed locks may."""
+def prologs_drain(figures: Figures, bound: float) -> Iterator[Found]:
+    """Prologs drain more nodes than failed locks may: those, and 1 % of all."""
     nodes = {point.cluster: point.value for point in figures.points("slurm_nodes_total")}
-    for point in figures.points("sunk_drained_nodes", cause="prolog pre-hook failed"):
-        if point.value > 2 + 0.01 * nodes.get(point.cluster, 0.0):
+    for point in figures.points("sunk_drained_nodes", {"cause": "prolog pre-hook failed"}):
+        if point.value > bound + 0.01 * nodes.get(point.cluster, 0.0):
             yield point, f"{point.value:.0f} nodes are drained by their prologs"
 
 
-def certificate_ends(service: str, share: float, text: str) -> Finds:
-    """Return a rule about a certificate: less than a *share* of its time is left."""
+def certificate_ends(service: str, text: str) -> Finds:
+    """Return a rule about a certificate: less of its time is left than the bound."""
 
-    def finds(figures: Figures) -> Iterator[tuple[Point, str]]:
+    def finds(figures: Figures, bound: float) -> Iterator[Found]:
         ends = {
             (point.pod, point.labels.get("file", "")): point.value
             for point in figures.points(f"sunk_{service}_certificate_end_timestamp_seconds")
@@ -110,13 +114,13 @@ def certificate_ends(service: str, share: float, text: str) -> Finds:
                 continue
             lasts_s = end - start.value  # 0: it could never be read.
             left = max(0.0, (end - figures.time_s) / lasts_s) if lasts_s > 0 else 0.0
-            if left < share:
+            if left < bound:
                 yield start, text.format(left=f"{left:.0%}")
 
     return finds
 
 
-def nodeset_blind(figures: Figures) -> Iterator[tuple[Point, str]]:
+def nodeset_blind(figures: Figures, _: float) -> Iterator[Found]:
     """The nodeset-controller that leads does not know what Slurm says."""
     leading = {point.pod for point in figures.points("sunk_leader") if point.value}
     for point in figures.points("sunk_nodeset_slurm_known"):
@@ -128,21 +132,36 @@ def nodeset_blind(figures: Figures) -> Iterator[tuple[Point, str]]:
             )
 
 
-def calls_fail(figures: Figures) -> Iterator[tuple[Point, str]]:
-    """Calls to slurmrestd fail."""
-    for point in figures.rises("sunk_slurm_call_duration_seconds_count", 5 * MINUTE_S):
-        outcome = point.labels.get("outcome", "")
-        if _FAILED.fullmatch(outcome) and point.value / point.over_s > CALLS_PER_S:
-            yield point, f"calls {point.labels.get('call', '')} to slurmrestd fail ({outcome})"
+def calls_fail(figures: Figures, bound: float) -> Iterator[Found]:
+    """So many calls to slurmrestd fail in a second."""
+    failed: dict[tuple[str, str], Point] = {}
+    outcomes: dict[tuple[str, str], set[str]] = defaultdict(set)
+    by = ("call", "outcome")
+    for point, pod in figures.rises("sunk_slurm_call_duration_seconds_count", 5 * MINUTE_S, by):
+        key = (point.cluster, point.labels["call"])
+        if _FAILED.fullmatch(point.labels["outcome"]):
+            before = failed.get(key, Point()).value
+            sum_ = before + point.value / point.over_s
+            failed[key] = Point(pod=pod, cluster=point.cluster, labels=point.labels, value=sum_)
+            outcomes[key].add(point.labels["outcome"])
+    for key, point in failed.items():
+        if point.value > bound:
+            yield point, f"calls {key[1]} to slurmrestd fail ({', '.join(sorted(outcomes[key]))})"
 
 
 def _filled(text: str, point: Point) -> str:
     """Return *text* with the point's labels, value and age in it."""
-    return text.format_map({**point.labels, "value": point.value, "age": _age(abs(point.value))})
+    known: dict[str, object] = {"value": point.value, "age": _age(abs(point.value))}
+    return text.format_map(defaultdict(lambda: "?", {**point.labels, **known}))
 
 
 def _age(seconds: float) -> str:
+    if math.isinf(seconds) or math.isnan(seconds):
+        return "never told"
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+EXPORTER: Final = "sunk-metrics-exporter"

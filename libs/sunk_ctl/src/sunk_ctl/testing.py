@@ -105,10 +105,8 @@ class ViewStage:
         return {**os.environ, "KUBECONFIG": str(self.kubeconfig(user)), "NO_PROXY": "*"}  # noqa: TID251 - a program's own
 
     def sunkctl(self, user: str, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run `sunkctl` as a process."""
-        command = [Path(sys.executable).with_name("sunkctl"), *words]
-        env = self.environment(user)
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
+        """Run `sunkctl` as a process of *user*."""
+        return sunkctl(self.environment(user), *words)
 
     def run(self, user: str, *words: str) -> Result:
         """Run `sunkctl` in this process: a new one costs seconds of a busy machine."""
@@ -120,6 +118,12 @@ class ViewStage:
         """Run `sunkctl ui` as a process of *user*; yield the address that it prints."""
         with ui(self.environment(user)) as address:
             yield address
+
+
+def sunkctl(environment: Mapping[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `sunkctl` as a process."""
+    command = [Path(sys.executable).with_name("sunkctl"), *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
 @contextmanager

@@ -1,54 +1,78 @@
 """Which workloads of the charts have Pods that are not ready, and why. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
+
+import msgspec
 
 from sunk_ctl.bundle import Json, part, parts
 from sunk_ctl.runbook_rules import Symptom
+from sunk_kube.wellknown import LABEL_NODESET
 
 _KIND: Final = {"deployments": "Deployment", "statefulsets": "StatefulSet", "daemonsets": "DaemonSet"}
+_STARTING: Final = frozenset({"PodInitializing", "ContainerCreating"})
 
 
-def unready(workloads: Iterable[tuple[str, Json]], pods: Iterable[Json]) -> list[Symptom]:
-    """Return the *workloads* (each after the plural of its kind) that lack Pods, then *pods* that say why."""
-    return [*_lacking(workloads), *_waiting(pods)]
+class Objects(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is of the charts."""
+
+    workloads: Sequence[tuple[str, Json]] = ()
+    """Each after the plural of its kind."""
+    pods: Sequence[Json] = ()
+    nodesets: Sequence[Json] = ()
+
+
+def unready(objects: Objects) -> list[Symptom]:
+    """Return the workloads that lack Pods, the NodeSets that do, and the Pods that say why they wait."""
+    return [*_lacking(objects.workloads), *_blocked(objects.nodesets), *_waiting(objects.pods)]
 
 
 def _lacking(workloads: Iterable[tuple[str, Json]]) -> Iterator[Symptom]:
     for kind, found in workloads:
-        spec, status = part(found, "spec"), part(found, "status")
+        status = part(found, "status")
         if kind == "daemonsets":
             wanted, ready = status.get("desiredNumberScheduled") or 0, status.get("numberReady") or 0
         else:
-            replicas = spec.get("replicas")
+            replicas = part(found, "spec").get("replicas")
             wanted, ready = 1 if replicas is None else replicas, status.get("readyReplicas") or 0
-        if ready < wanted or (not wanted and kind != "daemonsets"):
-            yield Symptom(
-                runbook="",
-                what=f"{_KIND[kind]}: {ready} of {wanted} Pods are ready",
-                where=_name(found),
-                fix="kubectl describe and kubectl logs of its Pods say why."
-                if wanted
-                else "It has replicas 0. If that is not meant, helm upgrade sets them as in the values.",
-            )
+        if not wanted and kind != "daemonsets" and not _is_login(found):
+            fix = "If that is not meant, helm upgrade sets its replicas as in the values."
+            yield _symptom(found, f"{_KIND[kind]}: it has no replicas", fix)
+        elif ready < wanted:
+            fix = "kubectl describe and kubectl logs of its Pods say why."
+            yield _symptom(found, f"{_KIND[kind]}: {ready} of {wanted} Pods are ready", fix)
+
+
+def _is_login(found: Json) -> bool:
+    """Return whether the values may have no replicas of *found*."""
+    labels = part(part(found, "metadata"), "labels")
+    return "login" in str(labels.get("app.kubernetes.io/name", ""))
+
+
+def _blocked(nodesets: Iterable[Json]) -> Iterator[Symptom]:
+    for found in nodesets:
+        for one in parts(part(found, "status"), "conditions"):
+            if one.get("type") in {"Accepted", "SlurmKnown"} and one.get("status") == "False":
+                text = f"NodeSet: {one.get('type')} is False: {one.get('reason')}: {one.get('message')}"
+                yield _symptom(found, text, "docs/kubernetes-events.md explains the reason.")
 
 
 def _waiting(pods: Iterable[Json]) -> Iterator[Symptom]:
     for pod in pods:
-        if part(pod, "status").get("phase") in {"Succeeded", "Running"} and not _stuck(pod):
-            continue
-        why = "; ".join([*_stuck(pod), *_unscheduled(pod)]) or str(part(pod, "status").get("phase"))
-        yield Symptom(runbook="", what=f"Pod: {why}", where=_name(pod), fix="kubectl describe says more.")
+        why = "; ".join([*_stuck(pod), *_unscheduled(pod)])
+        is_compute = LABEL_NODESET in part(part(pod, "metadata"), "labels")
+        is_over = part(pod, "status").get("phase") in {"Succeeded", "Failed"}
+        if why and not is_compute and not is_over:
+            yield _symptom(pod, f"Pod: {why}", "kubectl describe says more.")
 
 
 def _stuck(pod: Json) -> list[str]:
     """Return why containers of *pod* wait."""
-    status = part(pod, "status")
     found: list[str] = []
     for kind in ("initContainerStatuses", "containerStatuses"):
-        for one in parts(status, kind):
+        for one in parts(part(pod, "status"), kind):
             waiting = part(part(one, "state"), "waiting")
-            if waiting and waiting.get("reason") not in {"PodInitializing", "ContainerCreating"}:
+            if waiting and waiting.get("reason") not in _STARTING:
                 words = (f"{one.get('name')}:", waiting.get("reason"), waiting.get("message"))
                 found.append(" ".join(str(word) for word in words if word))
     return found
@@ -62,6 +86,7 @@ def _unscheduled(pod: Json) -> list[str]:
     ]
 
 
-def _name(found: Json) -> str:
+def _symptom(found: Json, what: str, fix: str) -> Symptom:
     metadata = part(found, "metadata")
-    return f"{metadata.get('namespace')}/{metadata.get('name')}"
+    where = f"{metadata.get('namespace')}/{metadata.get('name')}"
+    return Symptom(runbook="", what=what, where=where, fix=fix)

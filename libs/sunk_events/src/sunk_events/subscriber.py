@@ -195,8 +195,9 @@ class Subscriber:
         made, is_new = await session.consume(new, settings)
         if is_new and since:
             log.warning("consumer %s was removed, and begins again with %s", self._consumer, since)
-        if self._deliver == "new":
+        if self._deliver == "new":  # Known before anything else can fail: a later consumer begins there.
             work.begun = work.begun or made
+        await session.begin()
 
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")

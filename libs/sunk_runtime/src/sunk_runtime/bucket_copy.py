@@ -62,8 +62,13 @@ class BucketCopy(Generic[S]):
         self._complete = anyio.Event()
         self._doubtful: set[str] = set()
         """Keys that went back, or went, with the bucket, and were not written since."""
+        self._doubtful_until = float("-inf")
         self._went_back = float("-inf")
-        """When that was seen last."""
+        """When a key was last seen to go back, or to go, with the bucket."""
+        self._highest = 0
+        """Of the revisions since the last whole read, and of those that it found."""
+        self._known_since = float("inf")
+        """When this was complete for the first time."""
         self._is_ours = False
 
     @property
@@ -86,15 +91,23 @@ class BucketCopy(Generic[S]):
 
     @property
     def _is_in_doubt(self) -> bool:
-        return bool(self._doubtful) and self.went_back_s < DOUBT_S
+        return bool(self._doubtful) and time.monotonic() < self._doubtful_until
 
     @property
     def went_back_s(self) -> float:
-        """Seconds since keys were last seen to go back, or to go, with the bucket; infinite: they never were.
+        """Seconds since a key was last seen to go back, or to go, with the bucket; infinite: none ever was.
 
         Revisions from before that may be given to other states since.
         """
         return time.monotonic() - self._went_back
+
+    @property
+    def known_s(self) -> float:
+        """Seconds since this was complete for the first time; minus infinity: it never was.
+
+        Whether the bucket went back before that is not known.
+        """
+        return time.monotonic() - self._known_since
 
     @property
     def is_untouched(self) -> bool:
@@ -234,17 +247,22 @@ class BucketCopy(Generic[S]):
                 if key in self._entries:
                     went_back.add(key)
                 self._drop(key)
+        self._highest = max(self._revisions.values(), default=0)
         return went_back
 
     def _doubt(self, keys: set[str]) -> None:
         self._doubtful |= keys
         self._went_back = time.monotonic()
+        self._doubtful_until = self._went_back + DOUBT_S
 
     def _believe_of(self, key: str, found: Found[S]) -> None:
         """Take over what was *found*, whatever was known."""
         was_known = self._revisions.get(key, 0) == found.revision
         is_same = was_known and found.is_readable == (key not in self.undecodable)
         is_same = is_same and (not found.is_readable or self.get(key) == found.value)
+        if not is_same and found.revision <= self._highest:
+            self._went_back = time.monotonic()  # Another message had that revision.
+        self._highest = max(self._highest, found.revision)
         self._note_revision(key, found.revision)
         if found.stored_s:
             self._stored_s_of[key] = found.stored_s
@@ -279,6 +297,7 @@ class BucketCopy(Generic[S]):
     def _set_complete(self, *, is_complete: bool) -> None:
         VIEW_COMPLETE.labels(self.bucket).set(is_complete)
         if is_complete:
+            self._known_since = min(self._known_since, time.monotonic())
             self._complete.set()
             self.recovery.announce()
         elif self._complete.is_set():

@@ -73,8 +73,11 @@ def _part(states: ClusterStates, table: str, known: Position | None) -> _Part:
     views = _views(states, table)
     revisions = known.revisions if known is not None else ()
     here = _position(states, table, (0,) * len(views))
-    went_back_s = min(view.went_back_s for view in views)
-    if known is None or not positions.is_good(known, here, went_back_s=went_back_s):
+    seen = {
+        "went_back_s": min(view.went_back_s for view in views),
+        "known_s": min(view.known_s for view in views),
+    }
+    if known is None or not positions.is_good(known, here, **seen):
         return _Part(at=here, is_whole=True)
     found = [view.after(revision) for view, revision in zip(views, revisions, strict=True)]
     newest = tuple(read for read, _ in found)

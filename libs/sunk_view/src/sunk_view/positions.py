@@ -79,9 +79,18 @@ def read(text: str) -> dict[str, Position]:
     return found
 
 
-def is_good(position: Position | None, now: Position, *, went_back_s: float = math.inf) -> bool:
-    """Whether what changed after *position* is known to a reader at *now*; a bucket went back so long ago."""
+def is_good(
+    position: Position | None, now: Position, *, went_back_s: float = math.inf, known_s: float = math.inf
+) -> bool:
+    """Whether what changed after *position* is known to a replica at *now*.
+
+    Args:
+        position: Where a reader was.
+        now: Of the same buckets, now.
+        went_back_s: How long ago one of them was last seen to go back.
+        known_s: For how long the replica has known all of them.
+    """
     if position is None or position.mark != now.mark or len(position.revisions) != len(now.revisions):
         return False
     age_s = now.time_s - position.time_s
-    return abs(age_s) <= GOOD_S and age_s < went_back_s - LAG_S
+    return abs(age_s) <= GOOD_S and age_s < went_back_s - LAG_S and age_s < known_s + 1  # Whole seconds.

@@ -125,7 +125,7 @@ class Session:
                 await self._client.close()
 
     async def consume(self, new: Mapping[str, object], settings: Mapping[str, object]) -> tuple[str, bool]:
-        """Begin behind the consumer's last acknowledged delivery; return when it was made, and if just now.
+        """Find or make the consumer; return when it was made, and if just now. `begin` comes next.
 
         Args:
             new: Settings that count where there is no such consumer yet: with which message it begins.
@@ -150,10 +150,13 @@ class Session:
         if wanted != found.config:
             asked = {"stream_name": self._stream, "config": {"name": self._consumer, **wanted}}
             found = self._require(await self._ask(f"CREATE.{about}", msgspec.json.encode(asked)))
-        self._require(await self._ask(f"RESET.{about}"))
         if not is_new and "filter_subjects" not in settings:
             self._last = found.ack_floor.stream_seq
         return found.created, is_new
+
+    async def begin(self) -> None:
+        """Begin behind the consumer's last acknowledged delivery. Raises as `consume`."""
+        self._require(await self._ask(f"RESET.{self._stream}.{self._consumer}"))
 
     def _require_version(self) -> None:
         found = self._client.connected_server_version
