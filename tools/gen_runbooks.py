@@ -14,8 +14,9 @@ ALERTS: Final = Path("helm/sunk/files/alerts.yaml")
 HEAD: Final = """# Runbooks
 
 `./task gen` writes this list from [alerts.yaml](../../helm/sunk/files/alerts.yaml); do not edit it by hand.
-Each alert has a page: what it means, where to look, what to do. [`sunkctl doctor`](../sunkctl.md#what-is-wrong) finds their causes without Prometheus. Many pages use the command `sunk-bus`.
+Each alert has a page: what it means, where to look, what to do. Many pages use the command `sunk-bus`.
 [bus.md](../bus.md) says how to run it against an installed cluster.
+[`sunkctl doctor`](../sunkctl.md#what-is-wrong) finds the causes of alerts without Prometheus.
 
 | alert | severity | what it says |
 | --- | --- | --- |
