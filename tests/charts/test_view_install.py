@@ -229,7 +229,7 @@ def test_an_explanation_changes_as_what_holds_the_pod_up_does(cluster: Cluster) 
     wait_for("the job", lambda: "RUNNING" in cluster.login(f"squeue -h -j {job} -o %T"), 60)
     cluster.place("team-a", "train")
 
-    def says(*words: str) -> None:
+    def says(*words: str) -> str:
         def are_there() -> bool:
             told[0] = cluster.findings("alice", "pod", "team-a/train")
             return all(word in told[0] for word in words)
@@ -239,6 +239,7 @@ def test_an_explanation_changes_as_what_holds_the_pod_up_does(cluster: Cluster) 
             wait_for(f"{words}", are_there, SECONDS + 120, pause_s=1.0)
         except LabError as error:
             raise LabError(f"{error}: {told[0]}") from error
+        return told[0]
 
     says("waits for its turn in Slurm", "Resources", "in the queue")
     own = cluster.login("squeue -h -t PENDING -o %i").strip()
@@ -249,14 +250,12 @@ def test_an_explanation_changes_as_what_holds_the_pod_up_does(cluster: Cluster) 
     wait_for("the unlocked Node", lambda: "sunk.coreweave.com/lock" not in cluster.lab.kubectl(*taints), 120)
     cluster.stay("team-b", "web")
     cluster.login(f"scontrol release {own}")
-    says("its prologs run", "waits for Pods to leave")
+    # The next answer may be older: another replica has one of up to three seconds ago.
+    of_pod = says("its prologs run", "waits for Pods to leave")
 
-    of_node = cluster.findings("carol", "node", cluster.slurm_node())
-    of_pod = cluster.findings("alice", "pod", "team-a/train")
-    about = cluster.login(f"scontrol show job {own}")
-    assert "team-b/web" in of_node, f"{of_node}\n{about}"
-    assert HIDDEN in of_pod, f"{of_pod}\n{about}"
-    assert "web" not in of_pod, of_pod
+    assert "team-b/web" in cluster.findings("carol", "node", cluster.slurm_node())
+    assert HIDDEN in of_pod
+    assert "web" not in of_pod
     says(f"bound to {NODE} for job {own}")
 
 
@@ -424,11 +423,8 @@ def test_a_drained_node_is_rebooted_and_serves_again(cluster: Cluster) -> None:
     cluster.sunkctl("carol", "undrain", node, "--reason", "new firmware")
 
     def is_idle() -> bool:
-        states = cluster.login("sinfo -h -N -o %T").split()
-        if states != ["idle"]:
-            raise LabError(
-                cluster.login(f"scontrol show node {node}") + cluster.kubectl("get", "pods", "-o", "wide")
-            )
+        if set(cluster.login("sinfo -h -N -o %T").split()) != {"idle"}:
+            raise LabError(cluster.login(f"scontrol show node {node}"))
         return True
 
     wait_for("it to be idle", is_idle, 300, pause_s=2.0)
