@@ -226,7 +226,7 @@ def test_more_nodes_than_failed_locks_may_drain_are_drained_by_prologs(
 def counted(started: float, before: float | None, now: float) -> list[float]:
     known = {"c": (Sample({}, before),)} if before is not None else None
     one = reading("s", before=known, now={"c": (Sample({}, now),), STARTED: (Sample({}, started),)})
-    return [point.value for point, _ in Figures(readings=[one], time_s=100_000).rises("c", 3600)]
+    return [point.value for point in Figures(readings=[one], time_s=100_000).rises("c", 3600)]
 
 
 def test_a_counter_counts_from_its_last_look_or_from_a_start_within_the_time() -> None:
@@ -257,9 +257,52 @@ def test_counters_of_several_pods_are_added_up_as_the_alert_does_and_one_event_i
     few = reading("s", before={name: ()}, now={name: call("failed", 2) + call("200", 200)})
 
     assert "SunkLocksRefused" in runbooks(gateway("a", 7, 8), gateway("b", 7, 8))
-    assert "SunkLocksRefused" not in runbooks(gateway("a", 7, 7.5), gateway("b", 7, 7))
+    assert "SunkLocksRefused" not in runbooks(gateway("a", 7, 8), gateway("b", 7, 7.5))
     assert runbooks(calls) == ["SunkSlurmCallsFail"]
     assert runbooks(few) == []
+
+
+def test_a_pod_that_has_just_started_hides_nothing_of_the_others() -> None:
+    def pod(
+        name: str, started: float, series: str, labels: dict[str, str], now: float, **more: float
+    ) -> Reading:
+        found = {series: (Sample(labels, now),), STARTED: (Sample({}, started),)}
+        others = {other: (Sample({}, value),) for other, value in more.items()}
+        return reading(name, "c", before={series: (Sample(labels, 0.0),)}, now=found | others)
+
+    failed = ("sunk_publishes_failed_total", {"reason": "unavailable"})
+    full, young = pod("a", 0, *failed, 10, sunk_bus_full=1), pod("b", 99_900, *failed, 1, sunk_bus_full=0)
+    calls = ("sunk_slurm_call_duration_seconds_count", {"call": "diag", "outcome": "failed"})
+    refused = ("sunk_syncer_refused_total", {"action": "DrainNode"})
+
+    for readings in ((full, young), (young, full)):
+        assert "SunkBusFull" in runbooks(*readings)
+    for series, alert in ((calls, "SunkSlurmCallsFail"), (refused, "SunkSlurmRefuses")):
+        assert alert in runbooks(pod("a", 0, *series, 10), pod("b", 99_900, *series, 1))
+
+
+def test_a_placeholder_without_a_pod_is_found_as_it_is_cancelled() -> None:
+    name = "sunk_placement_stray_jobs_total"
+    one = reading("s", "c", before={name: (Sample({}, 4.0),)}, now={name: (Sample({}, 5.0),)})
+
+    assert "SunkPlaceholderWithoutPod" in runbooks(one)
+
+
+def test_a_silent_bus_is_told_once_for_each_pod() -> None:
+    ages = tuple(Sample({"bucket": name}, age) for name, age in (("a", 99.0), ("b", 100.0), ("c", 2.0)))
+    found = symptoms(Figures(readings=[reading("s", now={"sunk_view_age_seconds": ages})], time_s=0), {})
+
+    assert [one.what for one in found] == ["has not heard NATS for 100 s"]
+
+
+@pytest.mark.parametrize(
+    ("written", "bound"), [("> 1.2096e+06", 1209600), ("> 2e+06", 2000000), ("> 0.1", 0.1), ("< 7", 7)]
+)
+def test_a_bound_is_read_as_helm_writes_it(written: str, bound: float) -> None:
+    assert bounds([{"alert": "SunkPlacementWaitsLong", "expr": f"x {written}"}]) == {
+        "SunkPlacementWaitsLong": bound
+    }
+    assert bounds([{"alert": "SunkPlacementWaitsLong", "expr": "x > 1.2.3"}]) == {}
 
 
 def test_what_a_service_does_not_label_or_was_never_told_is_said_all_the_same() -> None:

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from sunk_ctl.unready import Objects, unready
-from sunk_kube.wellknown import LABEL_NODESET
 
 
 def named(name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
@@ -18,6 +17,10 @@ def named(name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
         ("deployments", {"replicas": 2}, {"readyReplicas": 2}, []),
         ("deployments", {"replicas": 2}, {}, ["Deployment: 0 of 2 Pods are ready"]),
         ("deployments", {}, {}, ["Deployment: 0 of 1 Pods are ready"]),
+        (
+            *("deployments", {"replicas": 2}, {"readyReplicas": 2, "unavailableReplicas": 1}),
+            ["Deployment: an update does not end"],
+        ),
         ("statefulsets", {"replicas": 3}, {"readyReplicas": 1}, ["StatefulSet: 1 of 3 Pods are ready"]),
         ("statefulsets", {"replicas": 0}, {}, ["StatefulSet: it has no replicas"]),
         ("daemonsets", {}, {"desiredNumberScheduled": 4, "numberReady": 4}, []),
@@ -65,9 +68,6 @@ def test_a_pod_says_why_it_waits() -> None:
         named("f", status={"phase": "Succeeded"}),
         named("evicted", status={"phase": "Failed", "containerStatuses": [waiting]}),
     ]
-    compute = named("node", status={"phase": "Pending", "containerStatuses": [waiting]})
-    compute["metadata"]["labels"] = {LABEL_NODESET: "gpu"}
-    pods.append(compute)
     found = {one.where: one.what for one in unready(Objects(pods=pods))}
 
     assert found == {

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 
 from sunk_ctl.cluster import Cluster
 from sunk_ctl.examining import Diagnosis, examined
-from sunk_ctl.refusals import NOT_NOW, NoAnswerError, of_kubernetes
+from sunk_ctl.refusals import NOT_NOW, REFUSED, NoAnswerError, of_kubernetes
 from sunk_ctl.running import Config, Context, Form, Output, answered, end, show, warn
 from sunk_ctl.texts import shown
 from sunk_kube.errors import KubeRejectedError
@@ -40,7 +40,7 @@ def doctor(  # noqa: PLR0917 - typer takes arguments by position
     chart: Annotated[Path | None, typer.Option("--chart", help="Folder of helm/slurm")] = None,
     seconds: Annotated[
         float, typer.Option("--seconds", min=1, max=600, help="How long to watch what is installed")
-    ] = 20,
+    ] = 40,
     context: Context = "",
     kubeconfig: Config = None,
     output: Output = Form.TABLE,
@@ -83,12 +83,12 @@ def _examine(
 
     found = answered(context, kubeconfig, get)
     for missing in found.not_seen:
-        warn(missing)
+        warn(f"not seen: {missing}")
     show(found, output, lambda found, _now: list(_lines(found)))
     if found.findings:
         raise typer.Exit(1)
     if found.not_seen:
-        raise typer.Exit(NOT_NOW)
+        raise typer.Exit(REFUSED if found.is_refused else NOT_NOW)
 
 
 def _lines(found: Diagnosis) -> Iterator[RenderableType]:

@@ -17,9 +17,10 @@ from sunk_ctl.bundle import Json, part, parts
 from sunk_ctl.cluster import Cluster
 from sunk_ctl.figures import Figures, Look, Reading
 from sunk_ctl.listing import OF_CHARTS, WORKLOADS, answer_of, items_of, namespaces_of
-from sunk_ctl.refusals import NOT_FOUND, NoAnswerError, of_kubernetes
+from sunk_ctl.refusals import NOT_FOUND, REFUSED, NoAnswerError, of_kubernetes, of_reading
 from sunk_ctl.runbook_rules import Symptom
 from sunk_ctl.unready import Objects, unready
+from sunk_kube.errors import KubeNotFoundError
 from sunk_kube.resources import NODESETS, PODS
 from sunk_kube.wellknown import LABEL_NODESET
 from sunk_runtime.clock import now
@@ -35,6 +36,8 @@ _PORTS: Final = ("metrics", "http")
 """Names of the container ports that serve figures; the first that a Pod has."""
 _CLUSTER: Final = "sunk.coreweave.com/cluster"
 _NAME: Final = "app.kubernetes.io/name"
+_OWN: Final = {"labelSelector": f"{OF_CHARTS['labelSelector']},!{LABEL_NODESET}"}
+"""Selects Pods of the charts that are of no NodeSet: there may be thousands of those."""
 _AT_ONCE: Final = 8
 _SELF: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
@@ -44,6 +47,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
     findings: tuple[Symptom, ...]
     not_seen: tuple[str, ...]
+    is_refused: bool = False
+    """The user may not see some of that."""
     pods: int
     """How many Pods told their figures."""
 
@@ -85,7 +90,7 @@ class _Looking:
                     samples = figures.read(text.decode(), runbook_rules.SERIES)
                     found[target] = Look(self.time_s(), samples)
                 except SunkError as error:
-                    self.failed[target] = of_kubernetes(error, "")
+                    self.failed[target] = of_reading(error)
                 except ValueError as error:
                     self.failed[target] = NoAnswerError(f"its figures cannot be read: {error}", 1)
 
@@ -103,22 +108,32 @@ async def examined(cluster: Cluster, wanted: Sequence[str], apart_s: float) -> D
     """Return what is wrong in the namespaces *wanted* (none: all in which the charts are).
 
     Raises:
-        NoAnswerError: the charts are in no namespace, or nothing of their Pods is known.
+        NoAnswerError: the charts are in no namespace, or their workloads and Pods are not known.
     """
     namespaces = await namespaces_of(cluster, wanted)
+    missing: dict[str, NoAnswerError] = {}
     try:
-        objects = await _objects(cluster, namespaces)
+        workloads = [
+            (kind, one)
+            for namespace in namespaces
+            for kind in WORKLOADS
+            async for one in items_of(cluster, f"/apis/apps/v1/namespaces/{namespace}/{kind}", OF_CHARTS)
+        ]
+        pods = [
+            one for namespace in namespaces async for one in items_of(cluster, PODS.path(namespace), _OWN)
+        ]
     except SunkError as error:
         raise of_kubernetes(error, "") from error
-    if not objects.workloads:
+    if not workloads:
         raise NoAnswerError(f"nothing of the charts in {', '.join(namespaces)}", NOT_FOUND)
-    targets = [found for pod in objects.pods if (found := _target(pod)) is not None]
+    paths = [NODESETS.path(namespace) for namespace in namespaces]
+    nodesets = await _some(cluster, "NodeSets", paths, None, missing)
+    bounds = await _bounds(cluster, missing)
+    targets = [found for pod in pods if (found := _target(pod)) is not None]
     looking = _Looking(cluster, await _ahead_s(cluster))
     before = await looking.look(targets)
     await anyio.sleep(apart_s)
     after = await looking.look(targets)
-    if targets and not after:
-        raise next(iter(looking.failed.values()))
     readings = [
         Reading(pod=one.pod, service=one.service, cluster=one.cluster, before=before.get(one), now=after[one])
         for one in targets
@@ -126,40 +141,43 @@ async def examined(cluster: Cluster, wanted: Sequence[str], apart_s: float) -> D
     ]
     silent = frozenset((one.cluster, one.service) for one in looking.failed)
     seen = Figures(readings=readings, time_s=looking.time_s(), silent=silent)
-    bounds = await _bounds(cluster, namespaces)
+    missing |= {one.pod: why for one, why in looking.failed.items()}
+    objects = Objects(workloads=workloads, pods=pods, nodesets=nodesets)
     return Diagnosis(
         findings=(*unready(objects), *runbook_rules.symptoms(seen, bounds)),
-        not_seen=tuple(sorted(f"{one.pod} told nothing: {why}" for one, why in looking.failed.items())),
+        not_seen=tuple(f"{what}: {why}" for what, why in sorted(missing.items())),
+        is_refused=any(why.status == REFUSED for why in missing.values()),
         pods=len(readings),
     )
 
 
-async def _objects(cluster: Cluster, namespaces: Sequence[str]) -> Objects:
-    """Return what there is of the charts. Raises as `items_of`."""
-    workloads = [
-        (kind, one)
-        for namespace in namespaces
-        for kind in WORKLOADS
-        async for one in items_of(cluster, f"/apis/apps/v1/namespaces/{namespace}/{kind}", OF_CHARTS)
-    ]
-    pods = [
-        one for namespace in namespaces async for one in items_of(cluster, PODS.path(namespace), OF_CHARTS)
-    ]
-    nodesets = [one for namespace in namespaces async for one in items_of(cluster, NODESETS.path(namespace))]
-    return Objects(workloads=workloads, pods=pods, nodesets=nodesets)
-
-
-async def _bounds(cluster: Cluster, namespaces: Sequence[str]) -> dict[str, float]:
-    """Return the bounds of the installed alerts; none where they are not installed, or may not be read."""
-    found: dict[str, float] = {}
-    for namespace in namespaces:
-        path = f"/apis/monitoring.coreos.com/v1/namespaces/{namespace}/prometheusrules"
+async def _some(
+    cluster: Cluster,
+    what: str,
+    paths: Sequence[str],
+    query: dict[str, str] | None,
+    missing: dict[str, NoAnswerError],
+) -> list[Json]:
+    """Return what is listed at *paths*: of a kind that does not exist nothing. What fails is *missing*."""
+    found: list[Json] = []
+    for path in paths:
         try:
-            async for one in items_of(cluster, path, OF_CHARTS):
-                for group in parts(part(one, "spec"), "groups"):
-                    found |= runbook_rules.bounds(parts(group, "rules"))
-        except SunkError:
+            found += [one async for one in items_of(cluster, path, query)]
+        except KubeNotFoundError:
             continue
+        except SunkError as error:
+            missing[what] = of_reading(error)
+    return found
+
+
+async def _bounds(cluster: Cluster, missing: dict[str, NoAnswerError]) -> dict[str, float]:
+    """Return the bounds of the installed alerts, wherever they are."""
+    what = "PrometheusRules (without them the bounds of the charts count)"
+    path = "/apis/monitoring.coreos.com/v1/prometheusrules"
+    found: dict[str, float] = {}
+    for one in await _some(cluster, what, [path], OF_CHARTS, missing):
+        for group in parts(part(one, "spec"), "groups"):
+            found |= runbook_rules.bounds(parts(group, "rules"))
     return found
 
 
@@ -182,8 +200,11 @@ def _target(pod: Json) -> _Target | None:
     metadata = part(pod, "metadata")
     labels = part(metadata, "labels")
     service = str(labels.get(_NAME, ""))
-    is_service = service in SERVICES and LABEL_NODESET not in labels
-    if not is_service or part(pod, "status").get("phase") != "Running" or "deletionTimestamp" in metadata:
+    if (
+        service not in SERVICES
+        or part(pod, "status").get("phase") != "Running"
+        or "deletionTimestamp" in metadata
+    ):
         return None
     ports = {
         str(port.get("name", "")): port.get("containerPort")

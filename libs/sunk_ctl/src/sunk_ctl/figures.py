@@ -8,6 +8,8 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 STARTED: Final = "process_start_time_seconds"
+INSTANCE: Final = "instance"
+"""The label by which Prometheus tells Pods apart."""
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -52,8 +54,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str = ""
     labels: Mapping[str, str] = {}
     value: float = 0.0
-    over_s: float = 0.0
-    """In how long a counter has risen by *value*."""
+    per_s: float = 0.0
+    """How fast a counter has risen by *value*."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,28 +84,30 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
                     )
 
     def rises(
-        self, series: str, within_s: float, by: tuple[str, ...] = (), **labels: str
-    ) -> Iterator[tuple[Point, str]]:
-        """Yield by how much counters of that name have risen, those that have, and the Pod that said so last.
+        self, series: str, within_s: float, by: tuple[str, ...] = (), labels: Mapping[str, str] | None = None
+    ) -> Iterator[Point]:
+        """Yield by how much counters of that name with these *labels* have risen, those that have.
 
         That is since the look before, or since the service's start if that was within *within_s* seconds.
-        They are added up for each Slurm cluster and each value of the labels *by*.
+        They are added up for each Slurm cluster and each value of the labels *by*; ``instance`` is the Pod.
         """
-        values: dict[tuple[str, ...], float] = defaultdict(float)
-        overs: dict[tuple[str, ...], float] = defaultdict(float)
-        pods: dict[tuple[str, ...], str] = {}
+        sums: dict[tuple[str, ...], list[tuple[float, float]]] = defaultdict(list)
         for reading in self.readings:
             for sample in reading.now.samples.get(series, ()):
                 value, over_s = self._rise(reading, series, sample, within_s)
-                if value <= 0 or not labels.items() <= sample.labels.items():
-                    continue
-                key = (reading.cluster, *(sample.labels.get(label, "") for label in by))
-                values[key] += value
-                overs[key] = max(overs[key], over_s)
-                pods[key] = reading.pod
-        for key, value in values.items():
-            named = dict(zip(by, key[1:], strict=True))
-            yield Point(cluster=key[0], labels=named, value=value, over_s=overs[key]), pods[key]
+                if value > 0 and (labels or {}).items() <= sample.labels.items():
+                    known = {**sample.labels, INSTANCE: reading.pod}
+                    key = (reading.cluster, *(known.get(label, "") for label in by))
+                    sums[key].append((value, value / over_s))
+        for (cluster, *values), found in sums.items():
+            named = dict(zip(by, values, strict=True))
+            yield Point(
+                pod=named.get(INSTANCE, ""),
+                cluster=cluster,
+                labels=named,
+                value=sum(value for value, _ in found),
+                per_s=sum(per_s for _, per_s in found),
+            )
 
     def _rise(self, reading: Reading, series: str, sample: Sample, within_s: float) -> tuple[float, float]:
         """Return by how much a counter has risen, and in how many seconds."""

@@ -66,6 +66,13 @@ def of_kubernetes(error: SunkError, resources: str = "nodes") -> NoAnswerError:
             return NoAnswerError(text or str(error), 1)
 
 
+def of_reading(error: SunkError) -> NoAnswerError:
+    """Return what *error* of the API server means to a user who wanted to read something."""
+    if isinstance(error, KubeUnavailableError):
+        return NoAnswerError(f"no answer: {_HEAD.sub('', str(error)) or error}", NOT_NOW)
+    return of_kubernetes(error, "")
+
+
 def _forbidden(text: str, path: str) -> str:
     if "ClusterRole" in text:
         return text  # sunk-view says what to do.

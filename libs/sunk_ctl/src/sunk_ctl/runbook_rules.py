@@ -17,6 +17,7 @@ from sunk_ctl.symptoms import (
     Finds,
     above,
     bus_full,
+    bus_silent,
     calls_fail,
     certificate_ends,
     lists_are_old,
@@ -85,14 +86,14 @@ RULES: Final = (
         alert="SunkBusSilent",
         bound=60,
         series=("sunk_view_age_seconds",),
-        finds=above("sunk_view_age_seconds", "has not heard NATS for {age}"),
+        finds=bus_silent,
         fix="Bring NATS back.",
     ),
     Rule(
         alert="SunkBusFull",
         series=("sunk_bus_full", "sunk_publishes_failed_total"),
         finds=bus_full,
-        fix="Remove such streams as the user admin (security.md).",
+        fix="Remove streams of Slurm clusters that are gone, as the user admin (security.md).",
     ),
     Rule(
         alert="SunkClockOff",
@@ -116,6 +117,7 @@ RULES: Final = (
             *("sunk_syncer_refused_total", 15 * MINUTE_S),
             "Slurm refuses changes of its nodes: {action}",
             by=("action",),
+            least=2,
         ),
         fix="Fix what Slurm names.",
     ),
@@ -151,6 +153,7 @@ RULES: Final = (
         finds=risen(
             *("sunk_hook_refusals_total", 15 * MINUTE_S),
             "{value:.0f} prologs were refused: Pods do not leave their Nodes",
+            least=4,
         ),
         fix="The cause is a disruption budget that allows nothing, a finalizer that no controller removes, "
         "or a grace period longer than SUNK_HOOKS_DEADLINE_S.",
@@ -251,7 +254,7 @@ RULES: Final = (
 )
 SERIES: Final = frozenset(name for rule in RULES for name in rule.series) | {STARTED}
 """What the rules look at."""
-_BOUND: Final = re.compile(r"[<>] ([0-9.]+)")
+_BOUND: Final = re.compile(r"[<>] ([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)(?![0-9.])")
 
 
 def symptoms(figures: Figures, bounds: Mapping[str, float]) -> list[Symptom]:

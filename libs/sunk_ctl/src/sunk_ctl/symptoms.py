@@ -10,13 +10,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from sunk_ctl.figures import Figures, Point
+from sunk_ctl.figures import INSTANCE, Figures, Point
 
 MINUTE_S: Final = 60.0
 HOUR_S: Final = 3600.0
 _FAILED: Final = re.compile(r"failed|401|5..")
-_EVENTS_MIN: Final = 2
-"""One event says nothing of how many there are in a quarter of an hour."""
 Found = tuple[Point, str]
 """Who said so, and what is wrong in a sentence."""
 Finds = Callable[[Figures, float], Iterator[Found]]
@@ -34,20 +32,37 @@ def above(series: str, text: str, *, unless: tuple[str, str] = ("", ""), **label
     return finds
 
 
-def risen(series: str, within_s: float, text: str, by: tuple[str, ...] = (), **labels: str) -> Finds:
-    """Return a rule about a counter: it rises by more than the bound in *within_s* seconds."""
+def risen(
+    series: str,
+    within_s: float,
+    text: str,
+    *,
+    by: tuple[str, ...] = (),
+    least: int = 1,
+    **labels: str,
+) -> Finds:
+    """Return a rule about a counter: it rises by more than the bound in *within_s* seconds.
+
+    It must have been seen to rise by *least*: few events in a short time say little of a long one.
+    """
 
     def finds(figures: Figures, bound: float) -> Iterator[Found]:
-        for point, pod in figures.rises(series, within_s, by, **labels):
-            is_enough = not bound or point.value >= _EVENTS_MIN
-            if is_enough and point.value / point.over_s * within_s > bound:
-                yield _of(point, pod), _filled(text, point)
+        for point in figures.rises(series, within_s, by, labels):
+            if point.value >= least and point.per_s * within_s > bound:
+                yield point, _filled(text, point)
 
     return finds
 
 
-def _of(point: Point, pod: str) -> Point:
-    return Point(pod=pod, cluster=point.cluster, labels=point.labels, value=point.value)
+def bus_silent(figures: Figures, bound: float) -> Iterator[Found]:
+    """A service has not heard NATS for long; it has a view of each bucket."""
+    oldest: dict[str, Point] = {}
+    for point in figures.points("sunk_view_age_seconds"):
+        if point.pod not in oldest or point.value > oldest[point.pod].value:
+            oldest[point.pod] = point
+    for point in oldest.values():
+        if point.value > bound:
+            yield point, f"has not heard NATS for {_age(point.value)}"
 
 
 def lists_are_old(figures: Figures, bound: float) -> Iterator[Found]:
@@ -84,9 +99,8 @@ def no_leader(figures: Figures, _: float) -> Iterator[Found]:
 
 def bus_full(figures: Figures, _: float) -> Iterator[Found]:
     """NATS refuses what a service writes, for lack of space."""
-    failing = {
-        pod for _, pod in figures.rises("sunk_publishes_failed_total", 5 * MINUTE_S, reason="unavailable")
-    }
+    series, labels = "sunk_publishes_failed_total", {"reason": "unavailable"}
+    failing = {point.pod for point in figures.rises(series, 5 * MINUTE_S, (INSTANCE,), labels)}
     for point in figures.points("sunk_bus_full"):
         if point.value and point.pod in failing:
             yield point, "NATS has no room for what it writes"
@@ -134,19 +148,15 @@ def nodeset_blind(figures: Figures, _: float) -> Iterator[Found]:
 
 def calls_fail(figures: Figures, bound: float) -> Iterator[Found]:
     """So many calls to slurmrestd fail in a second."""
-    failed: dict[tuple[str, str], Point] = {}
-    outcomes: dict[tuple[str, str], set[str]] = defaultdict(set)
-    by = ("call", "outcome")
-    for point, pod in figures.rises("sunk_slurm_call_duration_seconds_count", 5 * MINUTE_S, by):
-        key = (point.cluster, point.labels["call"])
+    failed: dict[tuple[str, str], list[Point]] = defaultdict(list)
+    by = (INSTANCE, "call", "outcome")
+    for point in figures.rises("sunk_slurm_call_duration_seconds_count", 5 * MINUTE_S, by):
         if _FAILED.fullmatch(point.labels["outcome"]):
-            before = failed.get(key, Point()).value
-            sum_ = before + point.value / point.over_s
-            failed[key] = Point(pod=pod, cluster=point.cluster, labels=point.labels, value=sum_)
-            outcomes[key].add(point.labels["outcome"])
-    for key, point in failed.items():
-        if point.value > bound:
-            yield point, f"calls {key[1]} to slurmrestd fail ({', '.join(sorted(outcomes[key]))})"
+            failed[point.pod, point.labels["call"]].append(point)
+    for (_, call), points in failed.items():
+        if sum(point.per_s for point in points) > bound:
+            outcomes = sorted({point.labels["outcome"] for point in points})
+            yield points[0], f"calls {call} to slurmrestd fail ({', '.join(outcomes)})"
 
 
 def _filled(text: str, point: Point) -> str:

@@ -7,7 +7,6 @@ import msgspec
 
 from sunk_ctl.bundle import Json, part, parts
 from sunk_ctl.runbook_rules import Symptom
-from sunk_kube.wellknown import LABEL_NODESET
 
 _KIND: Final = {"deployments": "Deployment", "statefulsets": "StatefulSet", "daemonsets": "DaemonSet"}
 _STARTING: Final = frozenset({"PodInitializing", "ContainerCreating"})
@@ -19,6 +18,7 @@ class Objects(msgspec.Struct, frozen=True, kw_only=True):
     workloads: Sequence[tuple[str, Json]] = ()
     """Each after the plural of its kind."""
     pods: Sequence[Json] = ()
+    """Those of no NodeSet."""
     nodesets: Sequence[Json] = ()
 
 
@@ -41,6 +41,9 @@ def _lacking(workloads: Iterable[tuple[str, Json]]) -> Iterator[Symptom]:
         elif ready < wanted:
             fix = "kubectl describe and kubectl logs of its Pods say why."
             yield _symptom(found, f"{_KIND[kind]}: {ready} of {wanted} Pods are ready", fix)
+        elif status.get("unavailableReplicas"):
+            fix = "Its new Pods are not ready: kubectl rollout status, describe and logs say why."
+            yield _symptom(found, f"{_KIND[kind]}: an update does not end", fix)
 
 
 def _is_login(found: Json) -> bool:
@@ -60,9 +63,8 @@ def _blocked(nodesets: Iterable[Json]) -> Iterator[Symptom]:
 def _waiting(pods: Iterable[Json]) -> Iterator[Symptom]:
     for pod in pods:
         why = "; ".join([*_stuck(pod), *_unscheduled(pod)])
-        is_compute = LABEL_NODESET in part(part(pod, "metadata"), "labels")
         is_over = part(pod, "status").get("phase") in {"Succeeded", "Failed"}
-        if why and not is_compute and not is_over:
+        if why and not is_over:
             yield _symptom(pod, f"Pod: {why}", "kubectl describe says more.")
 
 

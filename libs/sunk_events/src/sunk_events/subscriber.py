@@ -162,8 +162,9 @@ class Subscriber:
             work.begin(session := Session(self._address, self._cluster, self._consumer))
             try:
                 await session.open()
-                await self._begin(session, work)
+                await self._consume(session, work)
                 was_there = True
+                await session.begin()
                 while True:
                     await work.take_in(await session.deliveries(work.room))
             except UnreachableError as error:
@@ -181,7 +182,8 @@ class Subscriber:
             pause_s = 0.5 if clock() - connecting > PAUSE_S else min(pause_s * 2, PAUSE_S)
             await asyncio.sleep(pause_s)
 
-    async def _begin(self, session: Session, work: "Work") -> None:
+    async def _consume(self, session: Session, work: "Work") -> None:
+        """Find or make the consumer, and note what the next one begins with if this one is removed."""
         settings: dict[str, object] = {
             "ack_wait": ACK_WAIT_S * 1_000_000_000,
             "max_deliver": -1,
@@ -195,9 +197,8 @@ class Subscriber:
         made, is_new = await session.consume(new, settings)
         if is_new and since:
             log.warning("consumer %s was removed, and begins again with %s", self._consumer, since)
-        if self._deliver == "new":  # Known before anything else can fail: a later consumer begins there.
+        if self._deliver == "new":
             work.begun = work.begun or made
-        await session.begin()
 
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")

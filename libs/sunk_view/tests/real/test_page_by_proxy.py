@@ -285,7 +285,7 @@ def test_a_token_is_renewed_before_it_ends_and_the_page_goes_on(stage: Stage) ->
 
 
 def test_a_session_whose_token_has_ended_asks_for_a_login(stage: Stage) -> None:
-    stage.issuer.lifetime_s = 1
+    stage.issuer.lifetime_s = 3
     try:
         with stage.logged_in(CAROL) as browser:
             stage.issuer.refuses_renewals = True

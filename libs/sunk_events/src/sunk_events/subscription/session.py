@@ -155,7 +155,10 @@ class Session:
         return found.created, is_new
 
     async def begin(self) -> None:
-        """Begin behind the consumer's last acknowledged delivery. Raises as `consume`."""
+        """Begin behind the consumer's last acknowledged delivery. Raises as `consume`.
+
+        NATS does not answer this for a consumer that was removed since it was found.
+        """
         self._require(await self._ask(f"RESET.{self._stream}.{self._consumer}"))
 
     def _require_version(self) -> None:
