@@ -358,7 +358,8 @@ def test_the_live_page_goes_on_while_each_of_two_replicas_is_replaced(cluster: C
 def test_doctor_finds_nothing_wrong_and_then_what_is_taken_away(cluster: Cluster) -> None:
     def said() -> dict[str, str]:
         done = cluster.run("carol", "doctor", "--seconds", "10", "-o", "json")
-        assert done.exit_code in {0, 1}, done.stderr
+        if done.exit_code not in {0, 1}:  # A Pod went meanwhile.
+            raise LabError(done.stderr)
         found = json.loads(done.stdout)
         assert found["pods"] >= len(SERVICES)
         return {one["runbook"] or one["where"]: one["what"] for one in found["findings"]}
