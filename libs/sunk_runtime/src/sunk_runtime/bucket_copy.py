@@ -95,18 +95,12 @@ class BucketCopy(Generic[S]):
 
     @property
     def went_back_s(self) -> float:
-        """Seconds since a key was last seen to go back, or to go, with the bucket; infinite: none ever was.
-
-        Revisions from before that may be given to other states since.
-        """
+        """Seconds since revisions were last seen to be given again (it went back); infinite: never."""
         return time.monotonic() - self._went_back
 
     @property
     def known_s(self) -> float:
-        """Seconds since this was complete for the first time; minus infinity: it never was.
-
-        Whether the bucket went back before that is not known.
-        """
+        """Seconds since this was complete for the first time; minus infinity: it never was."""
         return time.monotonic() - self._known_since
 
     @property
