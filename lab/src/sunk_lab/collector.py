@@ -19,7 +19,23 @@ class Received(NamedTuple):
     span: Span
 
 
-class Collector:
+class Served:
+    """A server that answers in a thread of its own while the context lasts."""
+
+    _server: ThreadingHTTPServer
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class Collector(Served):
     """Listens on *host* while the context lasts. `received` has all spans, in the order of their arrival."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
@@ -43,16 +59,6 @@ class Collector:
         self._server.daemon_threads = True
         self.url = f"http://{host}:{self._server.server_port}"
         """What a service's endpoint for traces is set to."""
-
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
     def named(self, name: str) -> Span:
         """Return the one span that is called *name*."""

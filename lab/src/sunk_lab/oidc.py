@@ -8,17 +8,18 @@ import hashlib
 import json
 import secrets
 import ssl
-import threading
 import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
+
+from sunk_lab.collector import Served
 
 _KEY_ID: Final = "one"
 _REFUSED: Final = 400
@@ -26,7 +27,7 @@ _JSON: Final = {"Content-Type": "application/json"}
 Reply = tuple[int, dict[str, str], bytes]
 
 
-class Issuer:
+class Issuer(Served):
     """Listens on *host* with a certificate while the context lasts; knows one client.
 
     Args:
@@ -77,16 +78,6 @@ class Issuer:
         context.load_cert_chain(crt, key)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self.url = f"https://{host}:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
     def reply(self, path: str, query: Mapping[str, str], authorization: str) -> Reply:
         """Return status, headers and body of the answer to one request."""

@@ -288,6 +288,14 @@ def test_a_placeholder_without_a_pod_is_found_as_it_is_cancelled() -> None:
     assert "SunkPlaceholderWithoutPod" in runbooks(one)
 
 
+def test_what_the_services_of_all_slurm_clusters_count_has_a_place_too() -> None:
+    name = "sunk_dead_letters_total"
+    one = reading("s", before={name: ()}, now={name: (Sample({"reason": "undecodable"}, 1.0),)})
+    (found,) = symptoms(Figures(readings=[one], time_s=100_000), {})
+
+    assert (found.runbook, found.where) == ("SunkDeadLetters", "the Kubernetes cluster")
+
+
 def test_a_silent_bus_is_told_once_for_each_pod() -> None:
     ages = tuple(Sample({"bucket": name}, age) for name, age in (("a", 99.0), ("b", 100.0), ("c", 2.0)))
     found = symptoms(Figures(readings=[reading("s", now={"sunk_view_age_seconds": ages})], time_s=0), {})

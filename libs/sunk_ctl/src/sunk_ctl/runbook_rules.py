@@ -252,6 +252,7 @@ RULES: Final = (
         fix="Raise the limit if Prometheus can hold more series.",
     ),
 )
+_ALL_CLUSTERS: Final = "the Kubernetes cluster"
 SERIES: Final = frozenset(name for rule in RULES for name in rule.series) | {STARTED}
 """What the rules look at."""
 _BOUND: Final = re.compile(r"[<>] ([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)(?![0-9.])")
@@ -260,7 +261,9 @@ _BOUND: Final = re.compile(r"[<>] ([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)(?![0-9.
 def symptoms(figures: Figures, bounds: Mapping[str, float]) -> list[Symptom]:
     """Return what is wrong, each once; *bounds* are those of the release, by alert."""
     found = [
-        Symptom(runbook=rule.alert, what=text, where=point.pod or point.cluster, fix=rule.fix)
+        Symptom(
+            runbook=rule.alert, what=text, where=point.pod or point.cluster or _ALL_CLUSTERS, fix=rule.fix
+        )
         for rule in RULES
         for point, text in rule.finds(figures, bounds.get(rule.alert, rule.bound))
     ]
