@@ -7,6 +7,7 @@ import pytest
 
 from sunk_simulation import contract
 
+pytestmark = pytest.mark.timeout(3600)  # Each is a whole file of tests.
 CONTRACT = (
     *(f"libs/sunk_kube/tests/test_{name}.py" for name in ("conformance", "contract", "leases", "reflector")),
     "services/pod-scheduler/tests/adapters/test_peers.py",

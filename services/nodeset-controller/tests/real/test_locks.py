@@ -105,8 +105,8 @@ class Stage:
         viewed: Mapping[str, Node] | None = None,
         others: Collection[StateView[KubePodState]] = (),
         kube: KubeClient | None = None,
-    ) -> AsyncGenerator[None]:
-        """Run a lock manager that is cut off, wherever it is, when the context ends.
+    ) -> AsyncGenerator[Mapping[str, Node]]:
+        """Run a lock manager that is cut off, wherever it is, when the context ends; yield the viewed Nodes.
 
         Args:
             measure: The taint, and who may stay.
@@ -124,7 +124,7 @@ class Stage:
             changed = lock_changes(view, measure.taint)
             tasks.start_soon(partial(manage, viewed=nodes, changed=changed, others=others))
             try:
-                yield
+                yield nodes
             finally:
                 tasks.cancel_scope.cancel()
 
@@ -769,16 +769,20 @@ async def test_a_slurm_node_that_moved_hears_no_more_of_the_node_it_was_on(
 async def test_a_lock_is_decided_on_the_view_and_no_node_is_read_for_it(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with stage.manager():
+    async with stage.manager() as viewed:
         assert await stage.acquire(1) == LockGranted()
         await stage.release(1)
         await stage.stands("false")
-        asked: list[str] = []
+        # A view that is behind has the Node read.
+        await until(lambda: read(viewed[stage.kube_node], TAINT).value == "false", within_s=PATIENCE_S)
+        asked: list[object] = []
         find = stage.kube.find
 
         async def found(resource: Resource[Any], name: str, namespace: str | None = None) -> object:
-            asked.append(resource.plural)
-            return await find(resource, name, namespace)
+            answer = await find(resource, name, namespace)
+            if not isinstance(answer, Node) or read(answer, TAINT).value != "locked":  # Else it is granted.
+                asked.append(answer)
+            return answer
 
         monkeypatch.setattr(stage.kube, "find", found)
         assert await stage.acquire(2) == LockGranted()
