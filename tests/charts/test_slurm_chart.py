@@ -402,7 +402,9 @@ def test_nothing_of_the_host_is_asked_for(chart: helm.Chart) -> None:
         assert not [one for one in containers(spec) if one["securityContext"].get("privileged")], name
 
 
-def test_the_jwt_key_is_seen_by_slurmctld_slurmdbd_and_whoever_makes_tokens(chart: helm.Chart) -> None:
+def test_the_jwt_key_is_seen_by_slurmctld_slurmdbd_and_what_makes_and_checks_tokens(
+    chart: helm.Chart,
+) -> None:
     for name, spec in controls(made(chart)).items():
         holders = {
             volume["name"]
@@ -418,6 +420,7 @@ def test_the_jwt_key_is_seen_by_slurmctld_slurmdbd_and_whoever_makes_tokens(char
         expected = {
             "prod-syncer": {"token"},
             "prod-scheduler": {"token"},
+            "prod-hook-gateway": {"token-checker"},
             "prod-controller": {"keys"},
             "prod-accounting": {"keys"},
             "prod-accounting-setup": {"keys"},
@@ -522,7 +525,36 @@ def test_the_gateway_takes_calls_for_reboots_only_where_slurm_has_a_program_for_
     assert ("/var/run/secrets/sunk" in [mount["mountPath"] for mount in mounts]) == may
     heard = objects["NetworkPolicy", "prod-sunk-hook-gateway"]["spec"]["ingress"][0]["from"]
     callers = {peer["podSelector"]["matchLabels"]["app.kubernetes.io/name"] for peer in heard}
-    assert callers == {"slurmd", "slurmctld"} if may else callers == {"slurmd"}
+    assert callers == {"slurmd", "slurm-login", *(["slurmctld"] if may else [])}
+
+
+@pytest.mark.parametrize("login", [{"enabled": False}, {"explain": {"enabled": False}}])
+def test_where_no_user_may_ask_the_gateway_has_no_key_and_login_pods_do_not_reach_it(
+    chart: helm.Chart, login: dict[str, Any]
+) -> None:
+    objects = made(chart, login=login)
+
+    spec = objects["Deployment", "prod-hook-gateway"]["spec"]["template"]["spec"]
+    assert "initContainers" not in spec
+    assert not {"keys", "users"} & {volume["name"] for volume in spec["volumes"]}
+    assert "USER_TOKENS" not in str(spec)
+    heard = objects["NetworkPolicy", "prod-sunk-hook-gateway"]["spec"]["ingress"][0]["from"]
+    callers = {peer["podSelector"]["matchLabels"]["app.kubernetes.io/name"] for peer in heard}
+    assert "slurm-login" not in callers
+
+
+def test_the_gateway_reaches_the_checker_of_tokens_by_a_socket_that_only_this_writes(
+    chart: helm.Chart,
+) -> None:
+    spec = made(chart)["Deployment", "prod-hook-gateway"]["spec"]["template"]["spec"]
+    (checker,), (gateway,) = spec["initContainers"], spec["containers"]
+
+    mounts = {mount["name"]: mount for mount in gateway["volumeMounts"]}
+    settings = {one["name"]: one.get("value") for one in gateway["env"]}
+    assert settings["SUNK_HOOK_GATEWAY_USER_TOKENS_SOCKET"] == checker["command"][-1] == "/run/users/socket"
+    assert mounts["users"] == {"name": "users", "mountPath": "/run/users", "readOnly": True}
+    assert "keys" not in mounts
+    assert checker["restartPolicy"] == "Always"
 
 
 def test_with_munge_its_key_is_in_no_container_but_mungeds_which_starts_before_all_others(

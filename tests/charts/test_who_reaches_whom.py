@@ -31,7 +31,6 @@ STRANGERS: Final = {TENANT: "tenant", NEIGHBOUR: "slurm", PROMETHEUS: "monitorin
 
 DAEMONS: Final = {"slurmd", "slurm-login", "slurmctld", "slurmrestd", "slurmdbd", "slurm-accounting-setup"}
 EVERYBODY: Final = "everybody"
-NODES_AND_SLURMCTLD: Final = {"slurmd", "slurmctld"}
 MAY: Final[dict[tuple[str, str], set[str] | str]] = {
     ("slurmctld", "slurmctld"): DAEMONS | {"slurm-test"},
     ("slurmdbd", "slurmdbd"): DAEMONS | {"slurm-test"},
@@ -39,7 +38,7 @@ MAY: Final[dict[tuple[str, str], set[str] | str]] = {
     ("slurmrestd", "slurmrestd"): {"sunk-syncer", "sunk-scheduler", "slurm-test"},
     ("mariadb", "mysql"): {"slurmdbd"},
     ("slurm-login", "ssh"): EVERYBODY,
-    ("sunk-hook-gateway", "http"): {"slurmd"},
+    ("sunk-hook-gateway", "http"): {"slurmd", "slurm-login"},
     ("sunk-nats", "nats"): {
         *("sunk-nodeset-controller", "sunk-syncer", "sunk-scheduler"),
         *("sunk-hook-gateway", "sunk-metrics-exporter"),
@@ -128,7 +127,7 @@ def test_metrics_are_read_by_those_who_are_named_and_by_nobody_else() -> None:
     for part, port in MAY:
         if port in ("metrics", "monitor") or (part, port) == ("sunk-nodeset-controller", "http"):
             assert world.who_reaches(part, port) - {"sunk-test"} == {PROMETHEUS}, part
-    assert world.who_reaches("sunk-hook-gateway", "http") == {"slurmd"}
+    assert world.who_reaches("sunk-hook-gateway", "http") == {"slurmd", "slurm-login"}
 
 
 def test_other_teams_reach_their_own_server_once_they_are_named_and_nothing_else() -> None:

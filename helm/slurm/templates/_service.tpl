@@ -3,7 +3,7 @@ The Deployment of one of the four services. Arguments: root, values, service (it
 object (the name's last part), name (app.kubernetes.io/name), port (number of the port with metrics; 8080), ports (a list of
 further ports), env (a dict), args (a list),
 volumes (a list of {name, mountPath, source}), token (true: it speaks to Slurm),
-submitters (numbers of the Slurm users as whom it submits jobs), account (true: it speaks to Kubernetes),
+submitters (numbers of the Slurm users as whom it submits jobs), checksUsers (true: it answers users of Slurm), account (true: it speaks to Kubernetes),
 restart (text whose change restarts it: it reads a file of it once).
 */ -}}
 {{- define "slurm.deployment" -}}
@@ -60,6 +60,22 @@ spec:
             - {name: keys, mountPath: /keys, readOnly: true}
             - {name: token, mountPath: /token}
       {{- end }}
+      {{- if .checksUsers }}
+      initContainers:
+        # Says whose a token of Slurm is. Beside the service, so that the service itself never sees the key.
+        - name: token-checker
+          {{- include "slurm.serviceImage" (dict "root" $root "values" $values "name" .service) | nindent 10 }}
+          restartPolicy: Always
+          command: [python3, -m, sunk_hook_gateway.token_checker, /keys/jwt.key, /run/users/socket]
+          startupProbe: {exec: {command: [test, -S, /run/users/socket]}, periodSeconds: 1, failureThreshold: 60}
+          {{- include "slurm.restricted" $root | nindent 10 }}
+          resources:
+            requests: {cpu: 5m, memory: 48Mi}
+            limits: {memory: 128Mi}
+          volumeMounts:
+            - {name: keys, mountPath: /keys, readOnly: true}
+            - {name: users, mountPath: /run/users}
+      {{- end }}
       containers:
         - name: {{ .container | default .service }}
           {{- include "slurm.serviceImage" (dict "root" $root "values" $values "name" .service) | nindent 10 }}
@@ -101,6 +117,9 @@ spec:
             {{- if .token }}
             - {name: token, mountPath: /run/slurm-token, readOnly: true}
             {{- end }}
+            {{- if .checksUsers }}
+            - {name: users, mountPath: /run/users, readOnly: true}
+            {{- end }}
             {{- range .volumes }}
             - {name: {{ .name }}, mountPath: {{ .mountPath }}, readOnly: true}
             {{- end }}
@@ -115,9 +134,14 @@ spec:
         - {name: nats-ca, secret: {secretName: {{ . }}, defaultMode: 0400, items: [{key: ca.crt, path: ca.crt}]}}
         {{- end }}
         - {name: tmp, emptyDir: {}}
+        {{- if or .token .checksUsers }}
+        - {name: keys, secret: {secretName: {{ include "slurm.keysSecret" $root }}, defaultMode: 0400, items: [{key: jwt.key, path: jwt.key}]}}
+        {{- end }}
+        {{- if .checksUsers }}
+        - {name: users, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
+        {{- end }}
         {{- if .token }}
         - {name: scripts, configMap: {name: {{ $fullname }}-scripts, items: [{key: token.py, path: token.py}]}}
-        - {name: keys, secret: {secretName: {{ include "slurm.keysSecret" $root }}, defaultMode: 0400, items: [{key: jwt.key, path: jwt.key}]}}
         - {name: token, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
         {{- end }}
         {{- range .volumes }}

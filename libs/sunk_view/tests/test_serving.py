@@ -15,6 +15,7 @@ from sunk_events.requests import Explanation, Finding
 from sunk_events.view import GROUP, ROOT
 from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeUnavailableError
+from sunk_runtime.call_rates import CallRates
 from sunk_runtime.http_guard import Line
 from sunk_view import openapi
 from sunk_view.access import Access, SubjectAccessReview
@@ -22,7 +23,6 @@ from sunk_view.callers import FrontProxy
 from sunk_view.events import EventAnswers
 from sunk_view.explaining import Explainer
 from sunk_view.facts import Facts
-from sunk_view.limits import Limits
 from sunk_view.questions import Questions
 from sunk_view.serving import UNDER_WAY_MAX, Serving
 from sunk_view.states import ClusterStates
@@ -72,7 +72,7 @@ def client(decisions: Decisions, jobs: Jobs, *, burst: int = 10_000) -> httpx.As
     states = cast("ClusterStates", OneCluster())
     access = Access(cast("KubeClient", decisions), decisions_s=60)
     why = Explainer(Questions(jobs.ask, answer_s=60), [states])
-    app = Starlette(routes=Serving(PROXY, access, Limits(0.001, burst), [states], why).routes())
+    app = Starlette(routes=Serving(PROXY, access, CallRates(0.001, burst), [states], why).routes())
     line = Line()
     line.common_name = "front-proxy-client"
 
@@ -97,7 +97,7 @@ def test_the_openapi_document_has_each_path_that_is_served() -> None:
     access = Access(cast("KubeClient", Decisions()), decisions_s=60)
     why = Explainer(Questions(Jobs().ask, answer_s=60), [states])
     events = EventAnswers(access, cast("Facts", None), [states])
-    served = Serving(PROXY, access, Limits(1, 1), [states], why, more=events.routes()).routes()
+    served = Serving(PROXY, access, CallRates(1, 1), [states], why, more=events.routes()).routes()
     paths = {cast("Route", route).path for route in served}
 
     assert {f"{ROOT}{path}" for path in openapi.ANSWERS} == {

@@ -91,6 +91,7 @@ REQUESTS: Final[dict[type[Request], tuple[Owner, tuple[type[Reply], ...]]]] = {
     requests.RequeueJob: ("syncer", (requests.Noted,)),
     requests.ExplainSlurmNode: ("syncer", (requests.Explanation,)),
     requests.ExplainJob: ("syncer", (requests.Explanation,)),
+    requests.ExplainJobToOwner: ("syncer", (requests.Explanation,)),
     requests.ExplainKubeNode: ("nodeset-controller", (requests.Explanation,)),
     requests.ExplainPlacement: ("pod-scheduler", (requests.Explanation,)),
 }

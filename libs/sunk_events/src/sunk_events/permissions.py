@@ -91,6 +91,7 @@ ASKED_BY: Final[dict[type[Request], tuple[Service, ...]]] = {
     requests.RequeueJob: ("nodeset-controller",),
     requests.ExplainSlurmNode: (),
     requests.ExplainJob: (),
+    requests.ExplainJobToOwner: ("hook-gateway",),
     requests.ExplainKubeNode: (),
     requests.ExplainPlacement: (),
 }

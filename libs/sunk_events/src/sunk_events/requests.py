@@ -223,6 +223,17 @@ class ExplainJob(Request, frozen=True, kw_only=True, tag="sunk.request.v1.explai
     job: JobId
 
 
+class ExplainJobToOwner(Request, frozen=True, kw_only=True, tag="sunk.request.v1.explain_job_to_owner"):
+    """Why does *job* of *user* wait? Asked by hook-gateway for that user, answered by syncer.
+
+    The answer names no Pod and no job of others. `Refused` as an unknown job: there is none of that user.
+    """
+
+    job: JobId
+    user: Annotated[str, Meta(min_length=1, max_length=256)]
+    """Slurm's name of the user who asks, which Slurm's own token proves."""
+
+
 class ExplainKubeNode(Request, frozen=True, kw_only=True, tag="sunk.request.v1.explain_kube_node"):
     """Why are *node*'s Pod, its Node and their lock as they are? Answered by nodeset-controller."""
 

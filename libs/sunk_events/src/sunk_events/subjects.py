@@ -83,6 +83,7 @@ _QUESTION: Final[dict[type[Request], tuple[str, str, str]]] = {
     requests.RequeueJob: ("slurm.job", "job", "requeue"),
     requests.ExplainSlurmNode: ("slurm.node", "node", "explain"),
     requests.ExplainJob: ("slurm.job", "job", "explain"),
+    requests.ExplainJobToOwner: ("slurm.job", "job", "explain_to_owner"),
     requests.ExplainKubeNode: ("kube.node", "node", "explain"),
     requests.ExplainPlacement: ("placement.pod", "pod", "explain"),
 }

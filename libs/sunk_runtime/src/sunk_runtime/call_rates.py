@@ -7,7 +7,7 @@ CALLERS_MAX: Final = 4096
 """Remembered at once. One that is forgotten begins with a full bucket, as one that was quiet for long has."""
 
 
-class Limits:
+class CallRates:
     """Tokens of each caller."""
 
     def __init__(self, rate_per_s: float, burst: int, callers_max: int = CALLERS_MAX) -> None:

@@ -60,15 +60,24 @@ def place(job: SlurmJobState, jobs: Iterable[SlurmJobState], released: Container
 
 
 def place_finding(
-    job: SlurmJobState, jobs: Iterable[SlurmJobState], released: Container[int] = ()
+    job: SlurmJobState,
+    jobs: Iterable[SlurmJobState],
+    released: Container[int] = (),
+    *,
+    is_ahead_named: bool = True,
 ) -> Finding:
-    """Return that place in an operator's words; arguments are those of `place`."""
+    """Return that place in an operator's words; arguments are those of `place`.
+
+    Unless *is_ahead_named* the jobs ahead are left out: who asks may not know them (Slurm's PrivateData).
+    """
     found = place(job, jobs, released)
     is_sure = found.last == found.first
     where = f"place {found.first}" if is_sure else f"place {found.first} to {found.last}"
     more = len(found.ahead) - SHOWN_MAX
     named = ", ".join(map(_named, found.ahead[:SHOWN_MAX])) + (f" and {more} more" if more > 0 else "")
     ahead = f"ahead: {named}" if named else "nobody is known to be ahead"
+    if not is_ahead_named:
+        ahead = "jobs are ahead" if found.ahead else "no job is known to be ahead"
     waits = f"those ahead start or go, or its priority ({job.priority or 'not known'}) rises"
     return Finding(
         what=f"{where} of {found.size} in the queue of {job.partition or 'its partition'}"[:REASON_MAX],

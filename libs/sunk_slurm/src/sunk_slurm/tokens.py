@@ -8,12 +8,13 @@ Source: slurm.schedmd.com/jwt.html; RFC 7519 (JWT), RFC 7515 (HS256).
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Annotated, Final, Protocol
 
 import jwt
 import msgspec
 from jwt.algorithms import HMACAlgorithm
 from jwt.utils import force_bytes
+from msgspec import Meta
 
 from sunk_runtime.errors import ConfigError
 from sunk_slurm.errors import SlurmRejectedError, SlurmUnavailableError
@@ -209,12 +210,39 @@ class _AnyKey(HMACAlgorithm):
         return force_bytes(key)
 
 
+class _Claims(msgspec.Struct, frozen=True):
+    """What Slurm's own tokens say; it takes none without these."""
+
+    exp: float
+    iat: float
+    sun: Annotated[str, Meta(min_length=1, max_length=256)]
+    """Slurm's claim for the user's name."""
+    nbf: float = 0.0
+
+
 _JWS: Final = jwt.PyJWS()
 _JWS.unregister_algorithm("HS256")
 _JWS.register_algorithm("HS256", _AnyKey(HMACAlgorithm.SHA256))
 
 
+def user_of(token: str, key: bytes, now_s: float) -> str:
+    """Return the user whose *token* was signed with *key*, slurmctld's ``jwt_key``, and counts at *now_s*.
+
+    Raises:
+        ValueError: it does not. The text has nothing of the token.
+    """
+    if not key:
+        raise ValueError("there is no key")
+    try:
+        claims = msgspec.json.decode(_JWS.decode(token, key, algorithms=["HS256"]), type=_Claims)
+    except (jwt.PyJWTError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise ValueError("the token is not one of this Slurm cluster's") from error
+    if not claims.nbf <= now_s < claims.exp:
+        raise ValueError("the token has expired, or does not count yet")
+    return claims.sun
+
+
 def _sign(key: bytes, user: str, issued: int, lifetime_s: int) -> str:
-    """Return a JWT. ``sun`` is Slurm's claim for the user's name."""
+    """Return a JWT."""
     claims = {"iat": issued, "exp": issued + lifetime_s, "sun": user}
     return _JWS.encode(msgspec.json.encode(claims), key, "HS256")

@@ -9,6 +9,7 @@ from sunk_events.permissions import view_permissions
 from sunk_events.view_user import VIEW
 from sunk_kube.client import connect as connect_kube
 from sunk_runtime import jetstream
+from sunk_runtime.call_rates import CallRates
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.lifecycle import run, serve
 from sunk_runtime.requests import ask_until
@@ -20,7 +21,6 @@ from sunk_view.config import read_config
 from sunk_view.events import EventAnswers
 from sunk_view.explaining import Explainer
 from sunk_view.facts import Facts
-from sunk_view.limits import Limits
 from sunk_view.questions import Questions
 from sunk_view.serving import Serving
 from sunk_view.states import ClusterStates
@@ -48,7 +48,7 @@ async def work() -> None:
         ]
         views = [view for states in clusters for view in states.all]
         access = Access(kube, decisions_s=config.decisions_s)
-        limits = Limits(config.rate_per_s, config.burst)
+        rates = CallRates(config.rate_per_s, config.burst)
 
         async def ask(cluster: str, question: Request, deadline: float) -> Reply:
             return await ask_until(bus, cluster, question, deadline=deadline, pause_s=PAUSE_S)
@@ -56,7 +56,7 @@ async def work() -> None:
         questions = Questions(ask, answer_s=config.answer_s)
         events = EventAnswers(access, Facts(bus), clusters)
         explainer = Explainer(questions, clusters)
-        serving = Serving(proxy, access, limits, clusters, explainer, more=events.routes())
+        serving = Serving(proxy, access, rates, clusters, explainer, more=events.routes())
         health = Health()
         for view in views:
             health.require(view.bucket, lambda view=view: view.is_complete)

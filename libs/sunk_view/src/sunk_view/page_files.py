@@ -10,10 +10,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from sunk_events.view import ROOT
+from sunk_runtime.call_rates import CallRates
 from sunk_runtime.http_guard import line_of
 from sunk_runtime.http_pages import HEADERS, KINDS
 from sunk_view.callers import FrontProxy, UnknownCallerError, decoded
-from sunk_view.limits import Limits
 
 RATE_PER_S: Final = 10.0
 BURST: Final = 60
@@ -29,11 +29,11 @@ def names() -> tuple[str, ...]:
 
 def routes(proxy: FrontProxy) -> list[BaseRoute]:
     """Return a route for each file, which is read once; only the API server's front proxy gets it."""
-    limits = Limits(RATE_PER_S, BURST)
-    return [_route(proxy, limits, name) for name in names()]
+    rates = CallRates(RATE_PER_S, BURST)
+    return [_route(proxy, rates, name) for name in names()]
 
 
-def _route(proxy: FrontProxy, limits: Limits, name: str) -> Route:
+def _route(proxy: FrontProxy, rates: CallRates, name: str) -> Route:
     body = files("sunk_view").joinpath("page", name).read_bytes()
 
     async def serve(request: Request) -> Response:
@@ -41,7 +41,7 @@ def _route(proxy: FrontProxy, limits: Limits, name: str) -> Route:
             caller = proxy.caller(line_of(request).common_name, decoded(request.headers.raw))
         except UnknownCallerError as error:
             return Response(str(error), status_code=401, media_type="text/plain", headers=HEADERS)
-        if wait_s := limits.wait_s(caller.user, time.monotonic()):
+        if wait_s := rates.wait_s(caller.user, time.monotonic()):
             later = {"Retry-After": str(math.ceil(wait_s))}
             text = f"user {caller.user} loads the page too often"
             return Response(text, status_code=429, media_type="text/plain", headers={**HEADERS, **later})

@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Route
 
 from sunk_events.view import GROUP, ROOT, Changes, Events, Explained, Jobs, Locks, Nodes, Pods, Status
 from sunk_kube.resources import is_name
+from sunk_runtime.call_rates import CallRates
 from sunk_runtime.clock import now
 from sunk_runtime.errors import SunkError, TransientError
 from sunk_runtime.http_guard import line_of
@@ -26,7 +27,6 @@ from sunk_view.answers import JSON, Answer, forbidden, refusal
 from sunk_view.callers import Caller, FrontProxy, UnknownCallerError, decoded
 from sunk_view.explaining import Explainer
 from sunk_view.following import Following
-from sunk_view.limits import Limits
 from sunk_view.metrics import QUESTIONS, SECONDS
 from sunk_view.states import ClusterStates
 
@@ -45,7 +45,7 @@ class Serving:
         self,
         proxy: FrontProxy,
         access: Access,
-        limits: Limits,
+        rates: CallRates,
         clusters: Sequence[ClusterStates],
         why: Explainer,
         *,
@@ -53,7 +53,7 @@ class Serving:
     ) -> None:
         self._proxy = proxy
         self._access = access
-        self._limits = limits
+        self._rates = rates
         self._clusters = clusters
         self._why = why
         self._following = Following(access, clusters)
@@ -113,7 +113,7 @@ class Serving:
         """Have *respond* answer within the caller's rate, and within what the process does at once."""
 
         async def limited(request: Request, caller: Caller) -> Answer:
-            if wait_s := self._limits.wait_s(caller.user, time.monotonic()):
+            if wait_s := self._rates.wait_s(caller.user, time.monotonic()):
                 return refusal(429, f"user {caller.user} asks too often", retry_after_s=wait_s)
             if self._under_way >= UNDER_WAY_MAX:
                 return refusal(503, "too many questions of all users are under way", retry_after_s=1)

@@ -33,6 +33,9 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """A JWKS file instead of the API server's published keys; needs ``token_issuer``."""
     static_token_file: Path | None = None
     """Outside Kubernetes: one token for all nodes, in place of Pod tokens; a second line is the old one."""
+    user_tokens_socket: Path | None = None
+    """Unix socket of ``sunk_hook_gateway.token_checker``, which tells Slurm's users by their tokens, so that
+    this process never sees Slurm's key. Empty: users get no answers."""
     tls_cert_file: Path | None = None
     """The certificate with its chain: hooks are then answered with TLS only, at ``tls_port``."""
     tls_key_file: Path | None = None

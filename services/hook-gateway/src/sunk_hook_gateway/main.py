@@ -20,6 +20,7 @@ from sunk_hook_gateway.adapters.certificate import Certificate
 from sunk_hook_gateway.adapters.keys import PodTokens, StaticToken, from_api_server, from_file
 from sunk_hook_gateway.adapters.leave_count import LeaveCount
 from sunk_hook_gateway.adapters.ports import Callers
+from sunk_hook_gateway.adapters.user_tokens import UserTokens
 from sunk_hook_gateway.adapters.views import Locks, Placements
 from sunk_hook_gateway.config import Config, read_config
 from sunk_hook_gateway.controller.admission import Admission
@@ -64,6 +65,7 @@ async def work() -> None:
             pods=pods,
             placements=placements,
             slurmctld_accounts=config.slurmctld_accounts,
+            users=UserTokens(config.user_tokens_socket),
         )
         serving = Serving(bus, config, gateway, admission)
         health = Health()

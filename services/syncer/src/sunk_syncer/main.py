@@ -15,6 +15,7 @@ from sunk_events.requests import (
     ConfirmJobs,
     ConfirmNode,
     ExplainJob,
+    ExplainJobToOwner,
     ExplainSlurmNode,
     NudgeJob,
     NudgeNode,
@@ -133,6 +134,7 @@ class Syncer:
             answering(bus, config.cluster, RequeueJob, requeues.answer, fence=leadership),
             answering(bus, config.cluster, ExplainSlurmNode, explanations.node, fence=leadership),
             answering(bus, config.cluster, ExplainJob, explanations.job, fence=leadership),
+            answering(bus, config.cluster, ExplainJobToOwner, explanations.job_to_owner, fence=leadership),
             answering(bus, config.cluster, NudgeNode, answers.nudge_node, fence=leadership),
             answering(bus, config.cluster, NudgeJob, answers.nudge_job, fence=leadership),
         ):

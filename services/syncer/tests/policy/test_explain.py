@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from sunk_events.jobs import SlurmJobState
-from sunk_events.locks import LockState
+from sunk_events.locks import LockHolder, LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_syncer.actions import KubeInputs
-from sunk_syncer.policy.explain import explain_job, explain_node
+from sunk_syncer.policy.explain import explain_job, explain_job_to_owner, explain_node
 from sunk_syncer.testing.stage import ready_pod
 
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -84,6 +84,34 @@ def test_a_job_in_its_prolog_names_the_pods_in_the_way() -> None:
     (finding,) = explain_job(replace(JOB, reason="Prolog"), (IDLE,), (lock,)).findings
 
     assert "n1: team/web" in finding.because
+
+
+def test_its_user_learns_how_many_pods_are_in_the_way_and_no_name() -> None:
+    waits = LockHolder(job=7, level="normal")
+    lock = LockState(
+        changed=T0,
+        node="n1",
+        kube_node="k1",
+        lock="pending",
+        holders=(waits,),
+        in_the_way=("team/web",),
+        leaving=1,
+        leaving_until=T0 + timedelta(seconds=30),
+    )
+    (finding,) = explain_job_to_owner(replace(JOB, reason="Prolog"), (IDLE,), (lock,), T0).findings
+
+    assert finding.because == "1 Pod has to leave node n1, the last by 12:00:30 UTC"
+    assert finding.since == T0
+
+
+def test_its_user_learns_its_place_and_nothing_of_the_jobs_ahead() -> None:
+    job = replace(JOB, state="PENDING", is_running=False, reason="Priority", partition="gpu", priority=5)
+    ahead = replace(job, job=3, user="eve", account="secret", priority=9)
+    _, place = explain_job_to_owner(job, (), (), T0, jobs=(ahead, job)).findings
+
+    assert place.what == "place 2 of 2 in the queue of gpu"
+    assert place.because == "jobs are ahead"
+    assert "eve" in explain_job(job, (), (), jobs=(ahead, job)).findings[1].because
 
 
 def test_a_job_whose_prolog_was_lost_is_said_so() -> None:

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from sunk_events.jobs import SlurmJobState
-from sunk_events.requests import ExplainJob, Explanation, Later
+from sunk_events.requests import ExplainJob, ExplainJobToOwner, Explanation, Later, Refused
 from sunk_syncer.adapters.views import Views
 from sunk_syncer.rpc.explain_handlers import ExplainHandlers
 
@@ -15,11 +16,11 @@ pytestmark = pytest.mark.anyio
 JOB = SlurmJobState(changed=datetime(2026, 1, 1, tzinfo=UTC), job=1, state="PENDING", reason="Priority")
 
 
-def handlers(moments: list[float], worked: list[float]) -> ExplainHandlers:
+def handlers(moments: list[float], worked: list[float], job: SlurmJobState = JOB) -> ExplainHandlers:
     def require_known(_node: str) -> None:
         pass
 
-    views = SimpleNamespace(require_known=require_known, jobs={"1": JOB}, nodes={}, locks={}, placements={})
+    views = SimpleNamespace(require_known=require_known, jobs={"1": job}, nodes={}, locks={}, placements={})
     return ExplainHandlers(cast("Views", views), iter(moments).__next__, iter(worked).__next__)
 
 
@@ -38,3 +39,21 @@ async def test_answers_that_cost_little_do_not_wait_for_each_other_however_long_
     answering = handlers([10.0, 99.0], [1.0, 1.01, 1.01, 1.02])
 
     assert [type(await answering.job(ExplainJob(job=1))) for _ in range(2)] == [Explanation, Explanation]
+
+
+async def test_a_user_is_told_of_no_job_but_the_own_ones() -> None:
+    adas = handlers([10.0], [1.0, 1.0], replace(JOB, user="ada"))
+    of_unknown = handlers([], [], replace(JOB, user=""))
+
+    told = await adas.job_to_owner(ExplainJobToOwner(job=1, user="ada"))
+    refused = [
+        await answering.job_to_owner(ExplainJobToOwner(job=job, user=user))
+        for answering, job, user in ((adas, 1, "eve"), (adas, 2, "ada"), (of_unknown, 1, "0"))
+    ]
+
+    assert isinstance(told, Explanation)
+    assert refused == [
+        Refused(code="unknown_job", reason="Slurm has no job 1 of eve, or no longer"),
+        Refused(code="unknown_job", reason="Slurm has no job 2 of ada, or no longer"),
+        Refused(code="unknown_job", reason="Slurm has no job 1 of 0, or no longer"),
+    ]

@@ -22,6 +22,7 @@ from sunk_hook_gateway.access.tokens import (
     require_member,
 )
 from sunk_hook_gateway.adapters.ports import Callers
+from sunk_hook_gateway.adapters.user_tokens import UserTokens
 from sunk_hook_gateway.adapters.views import Placements
 from sunk_runtime.errors import TransientError
 from sunk_runtime.views import StateView
@@ -41,7 +42,9 @@ class Admitted(msgspec.Struct, frozen=True):
     caller: Caller = Caller()
     """The Pod that the token belongs to."""
     placement: PlacementState | None = None
-    """Whose placeholder's token it is. Neither: a job without a placement, whose owner judges the token."""
+    """Whose placeholder's token it is. None of these: a job without a placement, whose owner judges it."""
+    user: str = ""
+    """The user of Slurm whose token it is."""
 
 
 class Admission:
@@ -55,8 +58,10 @@ class Admission:
         pods: StateView[KubePodState],
         placements: Placements,
         slurmctld_accounts: Collection[str] = (),
+        users: UserTokens | None = None,
     ) -> None:
         self._callers = callers
+        self._users = users or UserTokens(None)
         self._namespace = namespace
         self._slurmctld_accounts = frozenset(slurmctld_accounts)
         self._pods = pods
@@ -119,6 +124,10 @@ class Admission:
         if not is_unplaced_heard:
             raise AccessError(f"job {job} is no placeholder", status=NOT_FOUND)
         return Admitted()
+
+    async def user(self, token: str) -> Admitted:
+        """Let in a user of Slurm. Raises as `UserTokens.user` does."""
+        return Admitted(user=await self._users.user(token))
 
     def _is_slurmctld(self, caller: Caller) -> bool:
         return is_slurmctld(caller, self._namespace, self._slurmctld_accounts)

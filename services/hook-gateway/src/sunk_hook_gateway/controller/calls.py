@@ -16,6 +16,7 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import (
+    ExplainJobToOwner,
     Later,
     Noted,
     NudgeJob,
@@ -136,6 +137,10 @@ class Gateway:
                     continue
                 await notification.wait()
         return Answer(204)
+
+    async def explain(self, job: int, user: str) -> Answer:
+        """Return why *job* of *user* is as it is."""
+        return answers.explained(await self._ask(ExplainJobToOwner(job=job, user=user), timeout_s=TRY_S))
 
     async def outcome_dropped(self, job: int) -> None:
         """Have the job looked at: its script's poll was cut, which may be the first sign of its death."""

@@ -12,8 +12,9 @@ import anyio
 from sunk_hook_gateway.adapters.views import Locks
 from sunk_hook_gateway.hooks.answers import sayable
 from sunk_hook_gateway.hooks.bodies import Prehook
-from sunk_hook_gateway.hooks.waiting_jobs import Rounds, text
+from sunk_hook_gateway.hooks.waiting_jobs import Rounds
 from sunk_runtime.clock import now
+from sunk_slurm.leaving import text
 
 TextOf = Callable[[str, int], str | None]
 """Returns what the job is told by the prolog of that node; None: another one tells it."""

@@ -17,7 +17,9 @@ from sunk_events.base import Reply
 from sunk_events.placements import PlacementState
 from sunk_events.requests import (
     BlockingPod,
+    Explanation,
     JobNotRunning,
+    Later,
     LockGranted,
     LockWaiting,
     Noted,
@@ -165,6 +167,19 @@ def noted(reply: Reply | None) -> Answer:
             return refused(reply)
         case _:
             return RETRY
+
+
+def explained(reply: Reply | None) -> Answer:
+    """Return what a user of Slurm is told of a job."""
+    match reply:
+        case Explanation(findings=findings):
+            return Answer(200, {"findings": msgspec.to_builtins(findings)})
+        case Refused():
+            return refused(reply)
+        case Later(reason=reason):
+            return retry(reason)
+        case _:
+            return retry("the syncer does not answer: none leads, or it is busy")
 
 
 def released(reply: Reply | None) -> Answer:

@@ -52,6 +52,12 @@ def document(version: str) -> dict[str, Any]:
                     "scheme": "bearer",
                     "description": "The placeholder's token, from its job's environment.",
                 },
+                "user": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "bearerFormat": "JWT",
+                    "description": "Slurm's own token of a user: `scontrol token`.",
+                },
             },
         },
     }
@@ -62,7 +68,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": endpoint.name,
         "summary": endpoint.summary,
-        "security": [{"job" if endpoint.caller == "job" else "node": []}],
+        "security": [{endpoint.caller if endpoint.caller in {"job", "user"} else "node": []}],
         "parameters": [
             {"name": part[1:-1], "in": "path", "required": True, "schema": _PATH[part[1:-1]]}
             for part in endpoint.path.split("/")

@@ -1,17 +1,26 @@
-"""How many calls are held at once: of nodes, of placeholders, and of those who are not let in yet.
+"""How many calls are held at once: of nodes, of placeholders, of users, and of those who are not let in yet.
 
-What must stay true: none of the three takes a place of another, and no single caller takes all of a kind.
+What must stay true: none of the four takes a place of another, and no single caller takes all of a kind.
 """
 
 from collections import Counter
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from math import ceil
 from typing import Final
 
+import anyio
+
+from sunk_runtime.call_rates import CallRates
 from sunk_runtime.errors import TransientError
 
 MAX_CALLS_PER_JOB: Final = 16
 """A placeholder's script makes one call at a time; its user has its token too, and no more than these."""
+MAX_USERS: Final = 64
+MAX_CALLS_PER_USER: Final = 4
+USER_RATE_PER_S: Final = 1.0
+USER_BURST: Final = 10
+"""Questions of a user of Slurm: the syncer answers them among all else that it does."""
 MAX_STRANGERS: Final = 512
 MAX_STRANGERS_PER_ADDRESS: Final = 32
 
@@ -43,3 +52,17 @@ class Places:
             self._taken_by[who] -= 1
             if not self._taken_by[who]:
                 del self._taken_by[who]
+
+
+class UserPlaces:
+    """Places of Slurm's users, each of whom may ask so often."""
+
+    def __init__(self) -> None:
+        self._places = Places(MAX_USERS, MAX_CALLS_PER_USER)
+        self._rates = CallRates(USER_RATE_PER_S, USER_BURST)
+
+    def one(self, user: str) -> AbstractContextManager[None]:
+        """Return a place for *user*, to be taken. Raises `TransientError`."""
+        if wait_s := self._rates.wait_s(user, anyio.current_time()):
+            raise TransientError(f"too many questions: ask again in {ceil(wait_s)} s")
+        return self._places.one(user)

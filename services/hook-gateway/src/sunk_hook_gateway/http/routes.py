@@ -113,6 +113,10 @@ async def _outcome(gateway: Gateway, call: Call) -> Answer:
     return await gateway.outcome(call.job, call.placement, call.token)
 
 
+async def _explain(gateway: Gateway, call: Call) -> Answer:
+    return await gateway.explain(call.job, call.admitted.user)
+
+
 async def _outcome_dropped(gateway: Gateway, call: Call) -> None:
     await gateway.outcome_dropped(call.job)
 
@@ -166,8 +170,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     method: Literal["GET", "POST"]
     path: str
-    caller: Literal["node", "node or slurmctld", "any node", "job"]
-    """The token that it needs: the path's node's, that or slurmctld's, any node's, the path's job's."""
+    caller: Literal["node", "node or slurmctld", "any node", "job", "user"]
+    """The token that it needs: the path's node's, that or slurmctld's, any node's, the path's job's, Slurm's
+    own of a user."""
     summary: str
     answers: Mapping[int, str]
     handle: Callable[[Gateway, Call], Awaitable[Answer]]
@@ -265,6 +270,15 @@ ENDPOINTS: Final = (
         },
         handle=_outcome,
         hung_up=_outcome_dropped,
+    ),
+    Endpoint(
+        name="explain_job",
+        method="GET",
+        path="/v1/jobs/{job}/explanation",
+        caller="user",
+        summary="Why a job waits, for the user whose it is",
+        answers={200: "`findings`: each has `what`, `since`, `because`, `would_change`", 503: _AGAIN},
+        handle=_explain,
     ),
     Endpoint(
         name="nudge",

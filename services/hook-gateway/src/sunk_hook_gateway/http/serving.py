@@ -26,7 +26,13 @@ from sunk_hook_gateway.controller.calls import Gateway
 from sunk_hook_gateway.hooks import answers
 from sunk_hook_gateway.hooks.answers import Answer
 from sunk_hook_gateway.hooks.facts import CallOutcome
-from sunk_hook_gateway.http.places import MAX_CALLS_PER_JOB, MAX_STRANGERS, MAX_STRANGERS_PER_ADDRESS, Places
+from sunk_hook_gateway.http.places import (
+    MAX_CALLS_PER_JOB,
+    MAX_STRANGERS,
+    MAX_STRANGERS_PER_ADDRESS,
+    Places,
+    UserPlaces,
+)
 from sunk_hook_gateway.http.routes import ENDPOINTS, Call, Endpoint, Refusal, job_of
 from sunk_hook_gateway.metrics import CALL_SECONDS, CALLS, CALLS_HELD, CALLS_NOT_LET_IN, HANG_UPS
 from sunk_runtime.clock import now
@@ -57,6 +63,7 @@ class Serving:
         self._held = 0
         self._nodes = Places(config.max_calls, config.max_calls_per_node)
         self._jobs = Places(config.max_calls, MAX_CALLS_PER_JOB)
+        self._users = UserPlaces()
         self._strangers = Places(MAX_STRANGERS, MAX_STRANGERS_PER_ADDRESS)
         """Of those who are not let in yet, by their addresses."""
         self._open: set[anyio.CancelScope] = set()
@@ -128,6 +135,8 @@ class Serving:
         self, endpoint: Endpoint, request: Request, admitted: Admitted
     ) -> AbstractContextManager[None]:
         """Return a place of those that there are for the caller's kind. Raises `TransientError`."""
+        if endpoint.caller == "user":
+            return self._users.one(admitted.user)
         if endpoint.caller != "job":
             return self._nodes.one(admitted.caller.pod)
         if _is_stranger(endpoint, admitted):
@@ -144,8 +153,11 @@ class Serving:
         if self.is_stopping:
             raise Refusal(answers.RETRY)
         token = bearer(request.headers.get("authorization"))
+        found: Admitted | None = None
         wait: Callable[[], Awaitable[Admitted]]
-        if endpoint.caller == "job":
+        if endpoint.caller == "user":
+            wait = partial(self._admission.user, token)
+        elif endpoint.caller == "job":
             job = job_of(request.path_params)
             found = self._admission.job_at_once(token, job)
             wait = partial(self._admission.job, token, job, is_unplaced_heard=endpoint.is_unplaced_heard)

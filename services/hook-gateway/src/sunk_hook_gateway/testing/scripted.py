@@ -63,8 +63,13 @@ class ScriptedGateway(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: ScriptedGateway  # pyright: ignore[reportIncompatibleVariableOverride] - it is the one that starts us
 
+    def do_GET(self) -> None:
+        self._answer({})
+
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+    def _answer(self, body: dict[str, object]) -> None:
         self.server.sent.append((self.path, self.headers["Authorization"], body))
         if self.server.lost:
             self.server.lost -= 1
@@ -73,11 +78,11 @@ class _Handler(BaseHTTPRequestHandler):
         if status == 0:
             self.close_connection = True
             return
-        body = json.dumps(content, separators=(",", ":")).encode()
+        answer = json.dumps(content, separators=(",", ":")).encode()
         self.send_response(abs(status))
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
-        self.wfile.write(body if status > 0 else body[: len(body) // 2])
+        self.wfile.write(answer if status > 0 else answer[: len(answer) // 2])
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
         pass

@@ -1,6 +1,7 @@
 """Why a Slurm node or job is as it is, in an operator's words: the most important first."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
+from datetime import datetime
 
 from sunk_events.base import REASON_MAX
 from sunk_events.jobs import SlurmJobState
@@ -8,6 +9,7 @@ from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.requests import Explanation, Finding
 from sunk_slurm.down_reasons import PREFIX, REQUEUE, down_reason
+from sunk_slurm.leaving import is_waiting, text
 from sunk_slurm.queue import is_queued, place_finding
 from sunk_syncer.actions import KubeInputs, gone_uid
 from sunk_syncer.policy.drains import OVERDUE, PREHOOK, VERIFY, cause, shall_be_empty
@@ -52,12 +54,48 @@ def explain_job(
         jobs: Every job that is known.
         released: Jobs that the pod-scheduler has released, which the bus shows late.
     """
+    in_the_way = [f"{lock.node}: {', '.join(lock.in_the_way[:3])}" for lock in locks if lock.in_the_way]
+    waits = ("waits for Pods to leave: " + "; ".join(in_the_way[:5]))[:REASON_MAX] if in_the_way else ""
+    return _job(job, nodes, waits, lambda: place_finding(job, jobs, released), released)
+
+
+def explain_job_to_owner(
+    job: SlurmJobState,
+    nodes: Iterable[SlurmNodeState | None],
+    locks: Iterable[LockState],
+    now: datetime,
+    *,
+    jobs: Iterable[SlurmJobState] = (),
+    released: Container[int] = (),
+) -> Explanation:
+    """Return as `explain_job` does what a user of Slurm may know: of Pods their number, of other jobs none.
+
+    Args:
+        job: The job's state on the bus; it is the user's.
+        nodes: The nodes that it is on; None where nothing is known of one.
+        locks: Their locks.
+        now: What the end of Pods is compared with.
+        jobs: Every job that is known.
+        released: Jobs that the pod-scheduler has released, which the bus shows late.
+    """
+    waits = text([lock for lock in locks if is_waiting(lock, job.job)], now)
+    return _job(job, nodes, waits, lambda: place_finding(job, jobs, released, is_ahead_named=False), released)
+
+
+def _job(
+    job: SlurmJobState,
+    nodes: Iterable[SlurmNodeState | None],
+    waits: str,
+    place: Callable[[], Finding],
+    released: Container[int],
+) -> Explanation:
+    """Return why the job waits: *waits* says it of its locks, *place* of the queue."""
     if job.is_over:
         return Explanation(findings=(_over(job),))
     if job.state == "PENDING":
-        in_queue = (place_finding(job, jobs, released),) if is_queued(job, released) else ()
+        in_queue = (place(),) if is_queued(job, released) else ()
         return Explanation(findings=(_pending(job), *in_queue))
-    return Explanation(findings=(*_prolog(job, nodes, locks), *_completing(job)))
+    return Explanation(findings=(*_prolog(job, nodes, waits), *_completing(job)))
 
 
 def _held_back(because: str) -> Iterable[Finding]:
@@ -145,9 +183,7 @@ def _pending(job: SlurmJobState) -> Finding:
     )
 
 
-def _prolog(
-    job: SlurmJobState, nodes: Iterable[SlurmNodeState | None], locks: Iterable[LockState]
-) -> Iterable[Finding]:
+def _prolog(job: SlurmJobState, nodes: Iterable[SlurmNodeState | None], waits: str) -> Iterable[Finding]:
     if job.reason != "Prolog":
         return
     lost = lost_prologs(job, nodes)
@@ -159,12 +195,11 @@ def _prolog(
             would_change="it is requeued in a moment; one that may not be requeued has to be cancelled",
         )
         return
-    in_the_way = [f"{lock.node}: {', '.join(lock.in_the_way[:3])}" for lock in locks if lock.in_the_way]
     yield Finding(
         what="its prologs run",
         since=job.started,
-        because=("waits for Pods to leave: " + "; ".join(in_the_way[:5]))[:REASON_MAX] if in_the_way else "",
-        would_change="those Pods are gone" if in_the_way else "the prologs end",
+        because=waits,
+        would_change="those Pods are gone" if waits else "the prologs end",
     )
 
 

@@ -1,17 +1,20 @@
 """Answers to "why is it so?" from what the leader knows. Incomplete views answer "later"."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from typing import Final
 
 from sunk_events.base import Reply
-from sunk_events.requests import ExplainJob, ExplainSlurmNode, Later, Refused
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockState
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.requests import ExplainJob, ExplainJobToOwner, ExplainSlurmNode, Explanation, Later, Refused
 from sunk_runtime.clock import now
 from sunk_runtime.errors import TransientError
 from sunk_slurm.hostlist import expand
 from sunk_slurm.queue import released_jobs
 from sunk_syncer.adapters.views import Views
-from sunk_syncer.policy.explain import explain_job, explain_node
+from sunk_syncer.policy.explain import explain_job, explain_job_to_owner, explain_node
 
 COSTLY_S: Final = 0.02
 """Of processor time: a place among some ten thousand jobs that wait. All else that the leader does waits."""
@@ -54,20 +57,41 @@ class ExplainHandlers:
         job = self._views.jobs.get(str(question.job))
         if job is None:
             return Refused(code="unknown_job", reason=f"Slurm has no job {question.job}, or no longer")
+        return self._bounded(
+            lambda jobs, released: explain_job(job, *self._around(job), jobs=jobs, released=released)
+        )
+
+    async def job_to_owner(self, question: ExplainJobToOwner) -> Reply:
+        """Say why a job is as it is to the user whose it is; a job of another user is an unknown one."""
+        self._views.require_known("")
+        job = self._views.jobs.get(str(question.job))
+        if job is None or not job.user or job.user != question.user:
+            reason = f"Slurm has no job {question.job} of {question.user}, or no longer"
+            return Refused(code="unknown_job", reason=reason)
+        return self._bounded(
+            lambda jobs, released: explain_job_to_owner(
+                job, *self._around(job), now(), jobs=jobs, released=released
+            )
+        )
+
+    def _bounded(self, explain: Callable[[Iterable[SlurmJobState], Container[int]], Explanation]) -> Reply:
+        """Return the explanation, or "later" while one that took long has to be made up for."""
         rests_s = self._rests_until - self._clock()
         if rests_s > 0:
             reason = "the syncer has just found places in the queue for others"
             return Later(reason=reason, retry_after_s=rests_s)
         before = self._worked()
+        found = explain(self._views.jobs.values(), released_jobs(self._views.placements.values()))
+        took_s = self._worked() - before
+        if took_s > COSTLY_S:
+            self._rests_until = self._clock() + took_s * REST
+        return found
+
+    def _around(self, job: SlurmJobState) -> tuple[list[SlurmNodeState | None], list[LockState]]:
+        """Return the nodes that *job* is on, and their locks."""
         try:
             names = expand(job.nodes)
         except ValueError:
             names = ()
         nodes = [self._views.nodes.get(name) for name in names]
-        locks = [lock for lock in map(self._views.locks.get, names) if lock is not None]
-        jobs, released = self._views.jobs.values(), released_jobs(self._views.placements.values())
-        found = explain_job(job, nodes, locks, jobs=jobs, released=released)
-        took_s = self._worked() - before
-        if took_s > COSTLY_S:
-            self._rests_until = self._clock() + took_s * REST
-        return found
+        return nodes, [lock for lock in map(self._views.locks.get, names) if lock is not None]

@@ -1,0 +1,136 @@
+"""sunkctl of login nodes: one sentence and a status for whatever goes wrong, and no traceback."""
+
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from sunk_hook_gateway.testing.cluster import FILES
+from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway, scripted_gateway
+
+PROGRAM = (FILES / "scripts/sunkctl.py").read_text().replace("WITHIN_S = 20.0", "WITHIN_S = 2.5")
+NOTHING: Said = (200, {"findings": []})
+AGAIN: Said = (503, {"retry": True, "error": "views are not read yet"})
+
+
+@pytest.fixture
+def gateway() -> Generator[ScriptedGateway]:
+    with scripted_gateway() as gateway:
+        yield gateway
+
+
+class Login:
+    """A login node."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self._folder = folder
+        self._url = url
+        self.scontrol("echo SLURM_JWT=of-ada")
+
+    def scontrol(self, does: str) -> None:
+        """Have another scontrol."""
+        file = self._folder / "scontrol"
+        file.write_text(f'#!/bin/bash\necho "$*" >>{self._folder}/called\n{does}\n')
+        file.chmod(0o755)
+
+    def called(self) -> list[str]:
+        return (self._folder / "called").read_text().splitlines()
+
+    def run(self, *arguments: str, url: str | None = None) -> tuple[int, str, str]:
+        """Return status, output and errors of the program."""
+        (self._folder / "hooks.env").write_text(f"# Of the chart.\nSUNK_HOOKS_URL={url or self._url}\n")
+        (self._folder / "sunkctl.py").write_text(PROGRAM)
+        env = {
+            "PATH": f"{self._folder}:/usr/bin:/bin",
+            "SUNK_HOOKS_ENV": str(self._folder / "hooks.env"),
+            "http_proxy": "http://127.0.0.1:1",
+        }
+        command = [sys.executable, "-I", self._folder / "sunkctl.py", *arguments]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def login(tmp_path: Path, gateway: ScriptedGateway) -> Login:
+    return Login(tmp_path, gateway.url)
+
+
+def test_it_asks_with_a_token_of_slurm_and_past_any_proxy(login: Login, gateway: ScriptedGateway) -> None:
+    gateway.answers = [NOTHING]
+
+    assert login.run("explain", "job", "7") == (0, "job 7: nothing holds it up\n", "")
+    assert gateway.sent == [("/v1/jobs/7/explanation", "Bearer of-ada", {})]
+    assert login.called() == ["token lifespan=60"]
+
+
+def test_it_asks_again_while_nothing_is_decided(login: Login, gateway: ScriptedGateway) -> None:
+    gateway.answers = [AGAIN, (0, {}), NOTHING]
+
+    assert login.run("explain", "job", "7")[0] == 0
+    assert len(gateway.sent) == 3
+
+
+ANSWERS: list[tuple[Said, int, str]] = [
+    ((401, {"error": "the token has expired"}), 3, "the token has expired"),
+    ((403, {"error": "set login.explain.enabled"}), 3, "set login.explain.enabled"),
+    ((404, {"error": "Slurm has no job 7 of ada"}), 4, "Slurm has no job 7 of ada"),
+    ((500, {"error": "the gateway failed\x1b[2J\nfine"}), 1, r"the gateway failed\x1b[2J\nfine"),
+    ((502, "a proxy"), 1, "HTTP 502"),
+    (AGAIN, 5, "the hook gateway: views are not read yet"),
+    ((200, ["other"]), 5, "the hook gateway: no answer: it answered in other words"),
+    ((200, {"findings": ["x"]}), 5, "the hook gateway: no answer: "),
+    ((-200, {"findings": "x"}), 5, "the hook gateway: no answer: "),
+]
+
+
+@pytest.mark.parametrize(("answer", "status", "sentence"), ANSWERS)
+def test_what_goes_wrong_is_a_sentence_and_a_status(
+    login: Login, gateway: ScriptedGateway, answer: Said, status: int, sentence: str
+) -> None:
+    gateway.answers = [answer]
+
+    found, said, errors = login.run("explain", "job", "7")
+
+    assert (found, said) == (status, "")
+    assert errors.startswith(f"sunkctl: {sentence}")
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("does", "sentence"),
+    [
+        ("echo 'Invalid user' >&2; exit 1", "scontrol token: Invalid user"),
+        ("exit 1", "scontrol token: it printed no token"),
+        ("echo other words", "scontrol token: other words"),
+        ("exec sleep 60", "scontrol token: "),
+    ],
+)
+def test_a_slurm_that_gives_no_token_is_named(login: Login, does: str, sentence: str) -> None:
+    login.scontrol(does)
+
+    found, _, errors = login.run("explain", "job", "7")
+
+    assert found == 5
+    assert errors.startswith(f"sunkctl: {sentence}")
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("explain",), ("explain", "node", "n1"), ("explain", "job", "x"), ("explain", "job", "-7")],
+)
+def test_wrong_usage_asks_nothing(login: Login, gateway: ScriptedGateway, arguments: tuple[str, ...]) -> None:
+    found, _, errors = login.run(*arguments)
+
+    assert found == 2
+    assert "usage: sunkctl" in errors
+    assert not gateway.sent
+
+
+def test_a_gateway_that_is_not_there_is_named(login: Login) -> None:
+    found, _, errors = login.run("explain", "job", "7", url="http://127.0.0.1:1")
+
+    assert found == 5
+    assert errors.startswith("sunkctl: the hook gateway: no answer: ")
