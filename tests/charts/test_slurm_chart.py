@@ -107,7 +107,9 @@ def test_whoever_has_to_know_users_has_sssd_beside_it_if_there_is_a_directory(ch
         return mounting
 
     assert asking() == set()
-    assert asking(directory={"existingSecret": "ldap"}) == {"slurmctld", "slurmdbd", "slurmd", "sshd"}
+    assert asking(directory={"existingSecret": "ldap"}) == {
+        *("slurmctld", "slurmdbd", "slurmrestd", "slurmd", "sshd"),
+    }
 
 
 def test_a_cluster_needs_fewer_than_25_lines_of_values() -> None:

@@ -189,6 +189,7 @@ def test_the_ranks_of_an_mpi_job_meet_by_pmi2(cluster: Cluster) -> None:
 
 def test_a_user_asks_on_a_login_node_why_an_own_job_waits(cluster: Cluster) -> None:
     as_ada = "cd /tmp && timeout 60 setpriv --reuid=2000 --regid=2000 --clear-groups"
+    sunkctl = "/usr/local/bin/sunkctl"  # Which ssh has in PATH, and this command has not.
     (node, *_) = cluster.login("sinfo -h -N -p cpu -o %N").split()
     machine = cluster.kubectl("get", "pod", node, "-o", "jsonpath={.spec.nodeName}")
     cluster.apply(stays_for_a_while(machine))
@@ -197,18 +198,23 @@ def test_a_user_asks_on_a_login_node_why_an_own_job_waits(cluster: Cluster) -> N
     job = cluster.login(f"{as_ada} sbatch --parsable -w {node} --output=/dev/null --wrap=true").strip()
 
     def told(job: str) -> str:
-        return cluster.login(f"{as_ada} sunkctl explain job {job} 2>&1; echo status=$?")
+        return cluster.login(f"{as_ada} {sunkctl} explain job {job} 2>&1; echo status=$?")
 
-    wait_for(
-        "what has to leave", lambda: f"because: 1 Pod has to leave node {node}, the last by" in told(job), 60
-    )
-    wait_for("the end of the job", lambda: "over: COMPLETED" in told(job), 120)
+    why = f"because: 1 Pod has to leave node {node}, the last by"
+    wait_for("what has to leave", lambda: is_in(why, told(job)), 60)
+    wait_for("the end of the job", lambda: is_in("over: COMPLETED", told(job)), 120)
     roots = cluster.login("sbatch --parsable --begin=now+1hour --output=/dev/null --wrap=true").strip()
-    wait_for(
-        "another's job", lambda: f"Slurm has no job {roots} of ada, or no longer\nstatus=4" in told(roots), 60
-    )
-    assert "because: BeginTime" in cluster.login(f"sunkctl explain job {roots}")
+    refusal = f"sunkctl: Slurm has no job {roots} of ada, or no longer\nstatus=4"
+    wait_for("another's job", lambda: is_in(refusal, told(roots)), 60)
+    assert "because: BeginTime" in cluster.login(f"{sunkctl} explain job {roots}")
     cluster.login(f"scancel {roots}")
+
+
+def is_in(wanted: str, told: str) -> bool:
+    """Return True. Raises `LabError` with what was told in place of it."""
+    if wanted not in told:
+        raise LabError(told)
+    return True
 
 
 def stays_for_a_while(machine: str) -> dict[str, Any]:
@@ -216,7 +222,7 @@ def stays_for_a_while(machine: str) -> dict[str, Any]:
     pod = walker()
     pod["metadata"] = {"name": "stays", "namespace": "default"}
     del pod["spec"]["schedulerName"]
-    pod["spec"] |= {"nodeName": machine, "terminationGracePeriodSeconds": 15}
+    pod["spec"] |= {"nodeSelector": {"kubernetes.io/hostname": machine}, "terminationGracePeriodSeconds": 40}
     pod["spec"]["containers"][0]["args"] = ["bash", "-c", "trap '' TERM; while :; do sleep 1; done"]
     return pod
 

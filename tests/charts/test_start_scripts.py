@@ -56,6 +56,34 @@ def calling(machine: Path, call: str) -> Generator[None]:
             subprocess.run(["kill", "--", f"-{process.pid}"], check=True)
 
 
+@pytest.mark.parametrize(
+    ("may", "place", "is_there"),
+    [
+        pytest.param("true", "new/bin", True, id="a folder that is missing"),
+        pytest.param("true", "old/bin", True, id="a link that is there already"),
+        pytest.param("true", "file/bin", False, id="no folder at all"),
+        pytest.param("false", "new/bin", False, id="nobody may ask"),
+    ],
+)
+def test_a_login_node_has_the_program_and_starts_where_it_cannot_have_it(
+    machine: Path, may: str, place: str, *, is_there: bool
+) -> None:
+    (machine / "hooks.env").write_text(f"SUNK_LOGIN_EXPLAIN={may}\n")
+    (machine / "sunkctl.py").write_text("#!/bin/sh\n")
+    (machine / "file").touch()
+    (machine / "old/bin").mkdir(parents=True)
+    (machine / "old/bin/sunkctl").symlink_to("/nowhere")
+    script = (
+        f"set -euo pipefail\nsource {machine}/lib.sh\nadd_sunkctl {machine} {machine}/{place}\necho starts"
+    )
+
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "starts\n"
+    assert (machine / place / "sunkctl").exists() == is_there
+    assert ("have them call" in done.stderr) == (may == "true" and not is_there)
+
+
 def test_a_service_that_ends_well_is_started_again_after_a_moment(machine: Path) -> None:
     ran = machine / "ran"
     (machine / "etc/sunk/services/sssd.longrun").write_text(f"echo >>{ran}\n")

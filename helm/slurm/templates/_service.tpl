@@ -67,7 +67,11 @@ spec:
           {{- include "slurm.serviceImage" (dict "root" $root "values" $values "name" .service) | nindent 10 }}
           restartPolicy: Always
           command: [python3, -m, sunk_hook_gateway.token_checker, /keys/jwt.key, /run/users/socket]
-          startupProbe: {exec: {command: [test, -S, /run/users/socket]}, periodSeconds: 1, failureThreshold: 60}
+          # No startupProbe: prologs do not wait for it.
+          livenessProbe:
+            exec: {command: [python3, -S, -c, "import socket; s = socket.socket(socket.AF_UNIX); s.settimeout(5); s.connect('/run/users/socket'); s.sendall(b'\n'); assert s.recv(1)"]}
+            periodSeconds: 30
+            timeoutSeconds: 10
           {{- include "slurm.restricted" $root | nindent 10 }}
           resources:
             requests: {cpu: 5m, memory: 48Mi}
@@ -134,14 +138,14 @@ spec:
         - {name: nats-ca, secret: {secretName: {{ . }}, defaultMode: 0400, items: [{key: ca.crt, path: ca.crt}]}}
         {{- end }}
         - {name: tmp, emptyDir: {}}
-        {{- if or .token .checksUsers }}
-        - {name: keys, secret: {secretName: {{ include "slurm.keysSecret" $root }}, defaultMode: 0400, items: [{key: jwt.key, path: jwt.key}]}}
-        {{- end }}
         {{- if .checksUsers }}
+        # Optional: prologs do not wait for it.
+        - {name: keys, secret: {secretName: {{ include "slurm.keysSecret" $root }}, optional: true, defaultMode: 0400, items: [{key: jwt.key, path: jwt.key}]}}
         - {name: users, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
         {{- end }}
         {{- if .token }}
         - {name: scripts, configMap: {name: {{ $fullname }}-scripts, items: [{key: token.py, path: token.py}]}}
+        - {name: keys, secret: {secretName: {{ include "slurm.keysSecret" $root }}, defaultMode: 0400, items: [{key: jwt.key, path: jwt.key}]}}
         - {name: token, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
         {{- end }}
         {{- range .volumes }}

@@ -69,13 +69,13 @@
 
 {{- /*
 Copies keys to where they belong to SlurmUser alone, which Slurm insists on and a Secret cannot give, and adds the
-accounts of the values to those of the image. Arguments: root, values, files, state (a folder to be made for SlurmUser
+accounts of the values to those of the image. Arguments: root, values, files (empty: accounts only), state (a folder to be made for SlurmUser
 alone: a volume's own folder belongs to its group too, which slurmctld calls a vulnerability).
 */ -}}
 {{- define "slurm.keysContainer" -}}
-{{- $files := splitList " " .files }}
+{{- $files := compact (splitList " " .files) }}
 {{- if include "slurm.hasMunge" .root }}{{ $files = without $files "/secret/slurm.key" }}{{ end }}
-- name: keys
+- name: {{ ternary "keys" "accounts" (ne .files "") }}
   {{- include "slurm.slurmImage" . | nindent 2 }}
   args:
     - bash

@@ -66,11 +66,6 @@ def test_another_token_is_nobodys(token: str) -> None:
     assert "ada" not in str(refused.value)
 
 
-def test_without_a_key_no_token_counts() -> None:
-    with pytest.raises(ValueError, match="no key"):
-        user_of(signed(SAID), b"", NOW)
-
-
 @given(st.integers(0, 10_000), st.characters(codec="ascii"))
 def test_a_token_with_another_letter_is_nobodys_or_says_the_same(where: int, letter: str) -> None:
     token = signed(SAID)

@@ -38,7 +38,7 @@ class Login:
     def called(self) -> list[str]:
         return (self._folder / "called").read_text().splitlines()
 
-    def run(self, *arguments: str, url: str | None = None) -> tuple[int, str, str]:
+    def run(self, *arguments: str, url: str | None = None, token: str = "") -> tuple[int, str, str]:
         """Return status, output and errors of the program."""
         (self._folder / "hooks.env").write_text(f"# Of the chart.\nSUNK_HOOKS_URL={url or self._url}\n")
         (self._folder / "sunkctl.py").write_text(PROGRAM)
@@ -46,6 +46,7 @@ class Login:
             "PATH": f"{self._folder}:/usr/bin:/bin",
             "SUNK_HOOKS_ENV": str(self._folder / "hooks.env"),
             "http_proxy": "http://127.0.0.1:1",
+            "SLURM_JWT": token,
         }
         command = [sys.executable, "-I", self._folder / "sunkctl.py", *arguments]
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
@@ -78,6 +79,7 @@ ANSWERS: list[tuple[Said, int, str]] = [
     ((404, {"error": "Slurm has no job 7 of ada"}), 4, "Slurm has no job 7 of ada"),
     ((500, {"error": "the gateway failed\x1b[2J\nfine"}), 1, r"the gateway failed\x1b[2J\nfine"),
     ((502, "a proxy"), 1, "HTTP 502"),
+    ((404, "no such route"), 5, "the hook gateway does not answer users yet"),
     (AGAIN, 5, "the hook gateway: views are not read yet"),
     ((200, ["other"]), 5, "the hook gateway: no answer: it answered in other words"),
     ((200, {"findings": ["x"]}), 5, "the hook gateway: no answer: "),
@@ -117,12 +119,9 @@ def test_a_slurm_that_gives_no_token_is_named(login: Login, does: str, sentence:
     assert errors.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [(), ("explain",), ("explain", "node", "n1"), ("explain", "job", "x"), ("explain", "job", "-7")],
-)
-def test_wrong_usage_asks_nothing(login: Login, gateway: ScriptedGateway, arguments: tuple[str, ...]) -> None:
-    found, _, errors = login.run(*arguments)
+@pytest.mark.parametrize("arguments", ["", "explain", "explain node n1", "explain job x", "explain job 7_3"])
+def test_wrong_usage_asks_nothing(login: Login, gateway: ScriptedGateway, arguments: str) -> None:
+    found, _, errors = login.run(*arguments.split())
 
     assert found == 2
     assert "usage: sunkctl" in errors
@@ -134,3 +133,19 @@ def test_a_gateway_that_is_not_there_is_named(login: Login) -> None:
 
     assert found == 5
     assert errors.startswith("sunkctl: the hook gateway: no answer: ")
+
+
+def test_a_task_of_an_array_is_not_taken_for_another_job(login: Login) -> None:
+    assert "ask for the array" in login.run("explain", "job", "1234_5")[2]
+
+
+@pytest.mark.parametrize("token", ["of-ada\r\n", " of-ada "])
+def test_a_token_with_ends_of_lines_is_read_and_one_with_other_letters_never_shown(
+    login: Login, gateway: ScriptedGateway, token: str
+) -> None:
+    gateway.answers = [NOTHING]
+
+    assert login.run("explain", "job", "7", token=token)[0] == 0
+    assert gateway.sent[0][1] == "Bearer of-ada"
+    shown = login.run("explain", "job", "7", token="x\x01y")  # noqa: S106 - no token
+    assert shown == (3, "", "sunkctl: SLURM_JWT is no token\n")

@@ -67,6 +67,13 @@ conf_servers() {
     cat /etc/sunk/scripts/slurmctlds 2>/dev/null || echo "$SUNK_CONTROLLER"
 }
 
+# Has users find the program $1/sunkctl.py in the folder $2, if they may ask. The image may have the whole sunkctl.
+add_sunkctl() {
+    grep -qx SUNK_LOGIN_EXPLAIN=true "$1/hooks.env" || return 0
+    type -P sunkctl >/dev/null || { mkdir -p "$2" && ln -sf "$1/sunkctl.py" "$2/sunkctl"; } ||
+        echo "users find no sunkctl in $2: have them call $1/sunkctl.py" >&2
+}
+
 # Accounts of the values, where the image has none of the name; and whose they were.
 ours=/run/sunk-users
 add_users() {

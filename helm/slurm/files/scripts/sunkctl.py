@@ -13,6 +13,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import ssl
 import subprocess
 import sys
@@ -51,7 +52,7 @@ def settings() -> dict[str, str]:
 
 def token() -> str:
     """Return a token of Slurm for the user who calls."""
-    if given := os.environ.get("SLURM_JWT"):  # noqa: TID251 - a program of its own
+    if given := os.environ.get("SLURM_JWT", "").strip():  # noqa: TID251 - a program of its own
         return given
     try:
         said = subprocess.run(
@@ -69,20 +70,28 @@ def token() -> str:
     return made
 
 
-def ask(job: int) -> list[dict[str, Any]]:
-    """Return why *job* is as it is; ask again while nothing was decided."""
+def gateway() -> tuple[str, urllib.request.OpenerDirector]:
+    """Return where the hook gateway is, and what calls it past any proxy and checks its certificate."""
     known = settings()
     if not (url := known.get("SUNK_HOOKS_URL", "")):
         fail(1, "SUNK_HOOKS_URL is not set")
     ca_file = known.get("SUNK_HOOKS_CA_FILE")
     try:
-        trust = ssl.create_default_context(cafile=ca_file) if url.startswith("https:") else None
+        trust = ssl.create_default_context(cafile=ca_file)
     except OSError as error:
         fail(1, f"SUNK_HOOKS_CA_FILE={ca_file}: {error}")
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), *([urllib.request.HTTPSHandler(context=trust)] if trust else [])
-    )
-    headers = {"Authorization": f"Bearer {token()}"}
+    trust.verify_flags &= ~ssl.VERIFY_X509_STRICT  # As strict as curl in prologs.
+    handlers = urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust)
+    return url, urllib.request.build_opener(*handlers)
+
+
+def ask(job: int) -> list[dict[str, Any]]:
+    """Return why *job* is as it is; ask again while nothing was decided."""
+    url, opener = gateway()
+    mine = token()
+    if not (mine.isascii() and mine.isprintable()):
+        fail(3, "SLURM_JWT is no token")
+    headers = {"Authorization": f"Bearer {mine}"}
     request = urllib.request.Request(f"{url}/v1/jobs/{job}/explanation", headers=headers)  # noqa: S310 - the hook gateway's.
     until, why = time.monotonic() + WITHIN_S, "it does not answer"
     while True:
@@ -90,11 +99,17 @@ def ask(job: int) -> list[dict[str, Any]]:
             with opener.open(request, timeout=WITHIN_S / 2) as answer:
                 return findings_of(answer.read(ANSWER_MAX))
         except urllib.error.HTTPError as error:
-            why = said_by(error)
+            said = said_by(error)
+            why = said or f"HTTP {error.code}"
+            if said is None and error.code == 404:  # noqa: PLR2004 - a gateway of before
+                fail(5, "the hook gateway does not answer users yet: it is of an earlier version")
             if error.code not in {429, 503}:
                 fail(STATUS.get(error.code, 1), why)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            why = f"no answer: {getattr(error, 'reason', error)}"
+            reason = getattr(error, "reason", error)
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                fail(1, f"SUNK_HOOKS_CA_FILE does not vouch for the hook gateway: {reason}")
+            why = f"no answer: {reason}"
         if time.monotonic() + PAUSE_S >= until:
             fail(5, f"the hook gateway: {why}")
         time.sleep(PAUSE_S)
@@ -108,12 +123,12 @@ def findings_of(answer: bytes) -> list[dict[str, Any]]:
         raise ValueError("it answered in other words") from error
 
 
-def said_by(error: urllib.error.HTTPError) -> str:
-    """Return the sentence of an answer that is no success."""
+def said_by(error: urllib.error.HTTPError) -> str | None:
+    """Return the sentence of an answer that is no success; None: it has none."""
     try:
         return str(json.loads(error.read(ANSWER_MAX))["error"])
     except (OSError, ValueError, KeyError, TypeError):
-        return f"HTTP {error.code}"
+        return None
 
 
 def main() -> None:
@@ -122,12 +137,14 @@ def main() -> None:
     commands = parser.add_subparsers(required=True, metavar="explain")
     explain = commands.add_parser("explain", help="say why a job waits, and what would change it")
     explain.add_argument("what", choices=["job"])
-    explain.add_argument("number", type=int, help="the job's number, as squeue prints it")
+    explain.add_argument("number", help="as squeue prints it; of an array the number of the whole")
     explain.add_argument("-o", "--output", choices=["table", "json"], default="table")
     given = parser.parse_args()
-    if given.number <= 0:
+    if re.fullmatch(r"[0-9]+_.*", given.number):
+        parser.error("a task of an array: ask for the array, or for the task's own number (squeue -O JobID)")
+    if not re.fullmatch(r"0*[1-9][0-9]{0,9}", given.number):
         parser.error("NUMBER is no number of a job")
-    findings = ask(given.number)
+    findings = ask(int(given.number))
     if given.output == "json":
         print(json.dumps(findings, indent=2))
         return

@@ -4,11 +4,16 @@ The gateway hands it each token through a Unix socket, which only the Pod's cont
 in the gateway, which compute nodes and login nodes call, does not give away the key with which any program
 becomes Slurm's root.
 
-Arguments: the key's file, the socket. A line with a token gets a line of JSON: ``user`` or ``error``.
+What must stay true: the process does not end by itself. A container that restarts takes its Pod, and so the
+gateway, out of the Service by which prologs call it.
+
+Arguments: the key's file, the socket. A line with a token gets a line of JSON: ``user``, ``error``, or
+``later`` where it cannot be told now.
 
 Source: Slurm's jwt.html. ``scontrol token`` signs with slurmctld's ``jwt_key``.
 """
 
+import logging
 import sys
 import time
 from functools import partial
@@ -24,46 +29,60 @@ from sunk_runtime.errors import ConfigError
 from sunk_runtime.lifecycle import run
 from sunk_slurm.tokens import user_of
 
+log = logging.getLogger(__name__)
+
 MAX_TOKEN: Final = 4096
 WITHIN_S: Final = 2.0
+PAUSE_S: Final = 1.0
+"""After a failure."""
 
 
-class Checked(msgspec.Struct, frozen=True):
-    """Whose a token is, or why it counts for nothing."""
+class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whose a token is, why it counts for nothing, or why that cannot be told now."""
 
     user: str = ""
     error: str = ""
+    later: str = ""
 
 
-def checked(token: str, key_file: Path, now_s: float) -> Checked:
-    """Return whose *token* is; the key is read each time, for it may be rotated."""
+def checked(line: bytes, key_file: Path, now_s: float) -> Checked:
+    """Return whose the token in *line* is; the key is read each time, for it may be rotated."""
     try:
-        return Checked(user=user_of(token, key_file.read_bytes(), now_s))
+        key = key_file.read_bytes()
+    except OSError as error:
+        return Checked(later=f"Slurm's key cannot be read: {error.strerror}")
+    if not key:
+        return Checked(later="Slurm's key is empty")
+    try:
+        return Checked(user=user_of(line.decode("ascii"), key, now_s))
+    except UnicodeDecodeError:
+        return Checked(error="the token is malformed")
     except ValueError as error:
         return Checked(error=str(error))
 
 
 async def answer(key_file: Path, stream: ByteStream) -> None:
-    """Answer one token."""
-    async with stream:
+    """Answer one token. No failure of one ends the process."""
+    try:
         with anyio.move_on_after(WITHIN_S):
-            try:
+            async with stream:
                 line = await BufferedByteReceiveStream(stream).receive_until(b"\n", MAX_TOKEN)
-                found = checked(line.decode("ascii"), key_file, time.time())
-            except (anyio.EndOfStream, anyio.IncompleteRead, anyio.DelimiterNotFound, UnicodeError):
-                found = Checked(error="the token is malformed")
-            except OSError as error:
-                found = Checked(error=f"Slurm's key cannot be read: {error.strerror}")
-            try:
-                await stream.send(msgspec.json.encode(found) + b"\n")
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return
+                await stream.send(msgspec.json.encode(checked(line, key_file, time.time())) + b"\n")
+    except (anyio.EndOfStream, anyio.IncompleteRead, anyio.DelimiterNotFound, anyio.BrokenResourceError):
+        log.debug("a caller went, or sent no line")
+    except Exception:
+        log.exception("a token was not checked")
 
 
 async def serve(key_file: Path, socket: Path) -> None:
     """Answer tokens until cancelled."""
-    async with await anyio.create_unix_listener(socket, mode=0o600) as listener:
-        await listener.serve(partial(answer, key_file))
+    while True:
+        try:
+            async with await anyio.create_unix_listener(socket, mode=0o600) as listener:
+                await listener.serve(partial(answer, key_file))
+        except (OSError, anyio.BrokenResourceError) as error:  # Such as too many open files.
+            log.error("tokens are not checked", extra={"error": str(error)})  # noqa: TRY400 - no bug
+        await anyio.sleep(PAUSE_S)
 
 
 async def work() -> None:

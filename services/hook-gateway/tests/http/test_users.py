@@ -1,8 +1,10 @@
 """Users of Slurm ask why their own jobs wait; who would answer on the bus is stood in for."""
 
+import contextlib
 from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 
+import anyio
 import httpx
 import pytest
 
@@ -133,6 +135,36 @@ async def test_a_rotated_key_counts_at_once_and_the_old_one_no_more(
         old, new = await ask(url, before), await ask(url, token(checker, "erin"))
 
     assert (old.status_code, new.status_code) == (401, 200)
+
+
+async def test_without_a_key_nothing_is_decided(url: str, checker: Checker) -> None:
+    mine, key = token(checker, "gina"), checker.key_file.read_bytes()
+    said: list[str] = []
+
+    for content in (b"", None):
+        if content is None:
+            checker.key_file.unlink()
+        else:
+            checker.key_file.write_bytes(content)
+        answer = await ask(url, mine)
+        assert answer.status_code == 503
+        said.append(answer.json()["error"])
+    checker.key_file.write_bytes(key)
+
+    assert said == ["Slurm's key is empty", "Slurm's key cannot be read: No such file or directory"]
+
+
+async def test_one_that_hangs_up_or_says_too_much_does_not_end_the_checker(
+    bus: Bus, url: str, checker: Checker
+) -> None:
+    for said in (b"", b"x" * 10_000, b"\xff\n", b"\n"):
+        async with await anyio.connect_unix(checker.socket) as stream:
+            with contextlib.suppress(anyio.BrokenResourceError):  # It reads no more than a token's length.
+                await stream.send(said)
+    _, answering = standing_in(bus, ExplainJobToOwner, Explanation())
+
+    async with answering:
+        assert (await ask(url, token(checker, "hugo"))).status_code == 200
 
 
 async def test_while_the_checker_is_away_nothing_is_decided_and_prologs_do_not_notice(

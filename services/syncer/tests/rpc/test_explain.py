@@ -25,7 +25,7 @@ def handlers(moments: list[float], worked: list[float], job: SlurmJobState = JOB
 
 
 async def test_after_an_answer_that_cost_much_the_next_one_waits_four_times_as_long() -> None:
-    answering = handlers([10.0, 10.1, 10.15, 10.31], [1.0, 1.05, 2.0, 2.0])
+    answering = handlers([10.0, 10.1, 10.15, 10.31, 10.32], [1.0, 1.05, 2.0, 2.0])
 
     first, second, third = [await answering.job(ExplainJob(job=1)) for _ in range(3)]
 
@@ -35,14 +35,27 @@ async def test_after_an_answer_that_cost_much_the_next_one_waits_four_times_as_l
     assert isinstance(third, Explanation)
 
 
-async def test_answers_that_cost_little_do_not_wait_for_each_other_however_long_they_took() -> None:
-    answering = handlers([10.0, 99.0], [1.0, 1.01, 1.01, 1.02])
+async def test_answers_that_cost_little_wait_once_there_were_many() -> None:
+    moments = [moment / 100 for moment in range(100)]
+    answering = handlers(moments, [one * 0.015 for one in range(100)])
 
-    assert [type(await answering.job(ExplainJob(job=1))) for _ in range(2)] == [Explanation, Explanation]
+    found = [type(await answering.job(ExplainJob(job=1))) for _ in range(3)]
+
+    assert found == [Explanation, Explanation, Later]
+
+
+async def test_users_wait_for_what_users_asked_and_operators_do_not() -> None:
+    answering = handlers([10.0, 10.1, 10.2, 10.3, 10.4], [1.0, 1.05, 2.0, 2.05], replace(JOB, user="ada"))
+    ask = ExplainJobToOwner(job=1, user="ada")
+
+    first, second = await answering.job_to_owner(ask), await answering.job_to_owner(ask)
+    operators = await answering.job(ExplainJob(job=1))
+
+    assert [type(one) for one in (first, second, operators)] == [Explanation, Later, Explanation]
 
 
 async def test_a_user_is_told_of_no_job_but_the_own_ones() -> None:
-    adas = handlers([10.0], [1.0, 1.0], replace(JOB, user="ada"))
+    adas = handlers([10.0, 10.0], [1.0, 1.0], replace(JOB, user="ada"))
     of_unknown = handlers([], [], replace(JOB, user=""))
 
     told = await adas.job_to_owner(ExplainJobToOwner(job=1, user="ada"))

@@ -18,6 +18,7 @@ WITHIN_S: Final = 3.0
 class _Checked(msgspec.Struct, frozen=True):
     user: str = ""
     error: str = ""
+    later: str = ""
 
 
 class UserTokens:
@@ -49,6 +50,8 @@ class UserTokens:
             raise TransientError("the process that checks users' tokens does not answer") from error
         except (anyio.IncompleteRead, anyio.DelimiterNotFound, msgspec.DecodeError) as error:
             raise TransientError("the process that checks users' tokens answered in other words") from error
+        if found.later:
+            raise TransientError(found.later)
         if not found.user:
             raise AccessError(found.error or "token is not valid")
         return found.user

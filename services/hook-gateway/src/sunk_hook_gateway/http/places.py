@@ -21,6 +21,9 @@ MAX_CALLS_PER_USER: Final = 4
 USER_RATE_PER_S: Final = 1.0
 USER_BURST: Final = 10
 """Questions of a user of Slurm: the syncer answers them among all else that it does."""
+MAX_CHECKS: Final = 64
+MAX_CHECKS_PER_ADDRESS: Final = 32
+"""Users' tokens that are being checked. All users of a login node have its address; each check is short."""
 MAX_STRANGERS: Final = 512
 MAX_STRANGERS_PER_ADDRESS: Final = 32
 
@@ -59,6 +62,8 @@ class UserPlaces:
 
     def __init__(self) -> None:
         self._places = Places(MAX_USERS, MAX_CALLS_PER_USER)
+        self.checks = Places(MAX_CHECKS, MAX_CHECKS_PER_ADDRESS)
+        """Of those whose tokens are not checked yet, by their addresses."""
         self._rates = CallRates(USER_RATE_PER_S, USER_BURST)
 
     def one(self, user: str) -> AbstractContextManager[None]:

@@ -167,8 +167,9 @@ class Serving:
             found = self._admission.node_at_once(token, node, or_slurmctld=or_slurmctld)
             wait = partial(self._admission.node, token, node, or_slurmctld=or_slurmctld)
         if found is None:
+            waiting = self._users.checks if endpoint.caller == "user" else self._strangers
             with (
-                self._strangers.one(_address(request)),
+                waiting.one(_address(request)),
                 CALLS_NOT_LET_IN.track_inprogress(),
                 anyio.CancelScope() as scope,
                 self._until_gone(request, scope),

@@ -16,10 +16,30 @@ from sunk_slurm.queue import released_jobs
 from sunk_syncer.adapters.views import Views
 from sunk_syncer.policy.explain import explain_job, explain_job_to_owner, explain_node
 
-COSTLY_S: Final = 0.02
-"""Of processor time: a place among some ten thousand jobs that wait. All else that the leader does waits."""
+AT_ONCE_S: Final = 0.02
+"""Of processor time, of answers one after the other: a place among some ten thousand jobs that wait. All else
+that the leader does waits."""
 REST: Final = 4.0
-"""So many times as long as such an answer took the next one waits: they take a fifth of the time at most."""
+"""So many times as long as answers took they rest: they take a fifth of the time at most."""
+REST_OF_USERS: Final = 9.0
+"""The same for users of Slurm, who are many: a tenth."""
+
+
+class _Share:
+    """How much of the leader's time answers of one kind take."""
+
+    def __init__(self, rest: float) -> None:
+        self._rest = rest
+        self._rested = float("-inf")
+
+    def wait_s(self, now: float) -> float:
+        """Return how long the next answer waits for what those before it took."""
+        owed_s = self._rested - now
+        return owed_s if owed_s > AT_ONCE_S * self._rest else 0.0
+
+    def took(self, worked_s: float, now: float) -> None:
+        """Count an answer."""
+        self._rested = max(self._rested, now) + worked_s * self._rest
 
 
 class ExplainHandlers:
@@ -35,7 +55,8 @@ class ExplainHandlers:
         self._views = views
         self._clock = clock
         self._worked = worked
-        self._rests_until = 0.0
+        self._of_operators = _Share(REST)
+        self._of_users = _Share(REST_OF_USERS)
 
     async def node(self, question: ExplainSlurmNode) -> Reply:
         """Say why a node is as it is, and whether it is left so because too little is known."""
@@ -58,7 +79,8 @@ class ExplainHandlers:
         if job is None:
             return Refused(code="unknown_job", reason=f"Slurm has no job {question.job}, or no longer")
         return self._bounded(
-            lambda jobs, released: explain_job(job, *self._around(job), jobs=jobs, released=released)
+            self._of_operators,
+            lambda jobs, released: explain_job(job, *self._around(job), jobs=jobs, released=released),
         )
 
     async def job_to_owner(self, question: ExplainJobToOwner) -> Reply:
@@ -69,22 +91,22 @@ class ExplainHandlers:
             reason = f"Slurm has no job {question.job} of {question.user}, or no longer"
             return Refused(code="unknown_job", reason=reason)
         return self._bounded(
+            self._of_users,
             lambda jobs, released: explain_job_to_owner(
                 job, *self._around(job), now(), jobs=jobs, released=released
-            )
+            ),
         )
 
-    def _bounded(self, explain: Callable[[Iterable[SlurmJobState], Container[int]], Explanation]) -> Reply:
-        """Return the explanation, or "later" while one that took long has to be made up for."""
-        rests_s = self._rests_until - self._clock()
-        if rests_s > 0:
+    def _bounded(
+        self, share: _Share, explain: Callable[[Iterable[SlurmJobState], Container[int]], Explanation]
+    ) -> Reply:
+        """Return the explanation, or "later" while those before it have to be made up for."""
+        if wait_s := share.wait_s(self._clock()):
             reason = "the syncer has just found places in the queue for others"
-            return Later(reason=reason, retry_after_s=rests_s)
+            return Later(reason=reason, retry_after_s=wait_s)
         before = self._worked()
         found = explain(self._views.jobs.values(), released_jobs(self._views.placements.values()))
-        took_s = self._worked() - before
-        if took_s > COSTLY_S:
-            self._rests_until = self._clock() + took_s * REST
+        share.took(self._worked() - before, self._clock())
         return found
 
     def _around(self, job: SlurmJobState) -> tuple[list[SlurmNodeState | None], list[LockState]]:
