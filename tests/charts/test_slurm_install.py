@@ -204,7 +204,7 @@ def test_a_user_asks_on_a_login_node_why_an_own_job_waits(cluster: Cluster) -> N
     wait_for("what has to leave", lambda: is_in(why, told(job)), 60)
     wait_for("the end of the job", lambda: is_in("over: COMPLETED", told(job)), 120)
     roots = cluster.login("sbatch --parsable --begin=now+1hour --output=/dev/null --wrap=true").strip()
-    refusal = f"sunkctl: Slurm has no job {roots} of ada, or no longer\nstatus=4"
+    refusal = f"sunkctl: no job {roots} of ada is known, or its user is not known yet\nstatus=4"
     wait_for("another's job", lambda: is_in(refusal, told(roots)), 60)
     assert "because: BeginTime" in cluster.login(f"{sunkctl} explain job {roots}")
     cluster.login(f"scancel {roots}")

@@ -84,6 +84,73 @@ def test_a_login_node_has_the_program_and_starts_where_it_cannot_have_it(
     assert ("have them call" in done.stderr) == (may == "true" and not is_there)
 
 
+SSSD: Final = """#!/bin/bash
+echo $$ >{folder}/pid
+echo $(cat {folder}/etc/sssd/sssd.conf) >>{folder}/ran
+! grep -q bad {folder}/etc/sssd/sssd.conf || exit 4
+exec sleep 1000
+"""
+"""One that accepts every configuration but a bad one."""
+
+
+@pytest.fixture
+def sssd(tmp_path: Path) -> Generator[Callable[[], subprocess.Popen[bytes]]]:
+    """What starts the container's script, with a folder in place of the machine and shorter seconds."""
+    for folder in ("etc/sssd", "etc/sunk/directory", "var/lib/sss", "bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "bin/sssd").write_text(SSSD.format(folder=tmp_path))
+    (tmp_path / "bin/sssd").chmod(0o755)
+    script = (SCRIPTS / "start-sssd").read_text().replace("sleep 5 &", "sleep 0.1 &").replace(">= 10", ">= 1")
+    for place in ("/etc/", "/var/"):
+        script = script.replace(f" {place}", f" {tmp_path}{place}").replace(
+            f"={place}", f"={tmp_path}{place}"
+        )
+    (tmp_path / "start").write_text(script)
+    env = {"PATH": f"{tmp_path}/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(["bash", tmp_path / "start"], env=env, process_group=0))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait(10)
+
+
+def test_an_sssd_that_refuses_a_changed_configuration_goes_on_with_the_one_of_before(
+    tmp_path: Path, sssd: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    config, ran = tmp_path / "etc/sunk/directory/sssd.conf", tmp_path / "ran"
+    config.write_text("good")
+    process = sssd()
+    wait_for("an accepted configuration", (tmp_path / "etc/sssd/accepted").exists, 30)
+
+    config.write_text("bad")
+    wait_for("the old one", lambda: ran.read_text().split() == ["good", "bad", "good"], 30)
+    config.write_text("better")
+    wait_for("the next one", lambda: ran.read_text().split() == ["good", "bad", "good", "better"], 30)
+
+    assert process.poll() is None
+
+
+def test_an_sssd_that_ends_is_started_again_and_one_that_never_ran_ends_its_container(
+    tmp_path: Path, sssd: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    config, ran = tmp_path / "etc/sunk/directory/sssd.conf", tmp_path / "ran"
+    config.write_text("bad")
+    assert sssd().wait(30) == 4
+    config.write_text("good")
+    process = sssd()
+    wait_for("an accepted configuration", (tmp_path / "etc/sssd/accepted").exists, 30)
+
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+    wait_for("another", lambda: ran.read_text().split() == ["bad", "good", "good"], 30)
+    assert process.poll() is None
+
+
 def test_a_service_that_ends_well_is_started_again_after_a_moment(machine: Path) -> None:
     ran = machine / "ran"
     (machine / "etc/sunk/services/sssd.longrun").write_text(f"echo >>{ran}\n")

@@ -62,7 +62,10 @@ class Cluster(Installation):
         self.lab.kubectl("label", "node", "node1", "node3", *words)
 
     def values(self) -> dict[str, Any]:
-        return super().values() | {"podDefaults": {"nodeSelector": OTHERS}}
+        values = super().values()
+        setup = ["add account teams", "add user sunk account=teams"]  # As whom Pods of teams are submitted.
+        values["accounting"] |= {"enforce": "limits", "setup": setup}
+        return values | {"podDefaults": {"nodeSelector": OTHERS}}
 
     def sunk_values(self) -> dict[str, Any]:
         image = {
@@ -132,9 +135,9 @@ class Cluster(Installation):
         found = json.loads(self.sunkctl(user, "explain", *words, "-o", "json"))
         return "\n".join(json.dumps(one) for part in found["parts"] for one in part["findings"])
 
-    def place(self, team: str, name: str) -> None:
+    def place(self, team: str, name: str, **more: Any) -> None:  # noqa: ANN401 - fields of a Pod's spec
         """Apply a Pod that Slurm is to place."""
-        self._start(team, name, {"schedulerName": "slurm-slurm", "restartPolicy": "Never"}, {})
+        self._start(team, name, {"schedulerName": "slurm-slurm", "restartPolicy": "Never", **more}, {})
 
     def stay(self, team: str, name: str) -> None:
         """Start an ordinary Pod on the Node that takes its time to leave."""
@@ -229,9 +232,9 @@ def test_an_explanation_changes_as_what_holds_the_pod_up_does(cluster: Cluster) 
     wait_for("the job", lambda: "RUNNING" in cluster.login(f"squeue -h -j {job} -o %T"), 60)
     cluster.place("team-a", "train")
 
-    def says(*words: str) -> str:
+    def says(*words: str, pod: str = "train") -> str:
         def are_there() -> bool:
-            told[0] = cluster.findings("alice", "pod", "team-a/train")
+            told[0] = cluster.findings("alice", "pod", f"team-a/{pod}")
             return all(word in told[0] for word in words)
 
         told = [""]
@@ -245,6 +248,9 @@ def test_an_explanation_changes_as_what_holds_the_pod_up_does(cluster: Cluster) 
     own = cluster.login("squeue -h -t PENDING -o %i").strip()
     cluster.login(f"scontrol hold {own}")
     says(f"job {own}", "JobHeldAdmin")
+    cluster.login(f"scontrol release {own}; sacctmgr -i modify user sunk set GrpJobs=0")
+    says(f"job {own}", "AssocGrpJobsLimit")
+    cluster.login(f"sacctmgr -i modify user sunk set GrpJobs=-1; scontrol hold {own}")
     cluster.login(f"scancel {job}")
     taints = ("get", "node", NODE, "-o", "jsonpath={.spec.taints}")
     wait_for("the unlocked Node", lambda: "sunk.coreweave.com/lock" not in cluster.lab.kubectl(*taints), 120)
@@ -257,6 +263,11 @@ def test_an_explanation_changes_as_what_holds_the_pod_up_does(cluster: Cluster) 
     assert HIDDEN in of_pod
     assert "web" not in of_pod
     says(f"bound to {NODE} for job {own}")
+    cluster.place("team-a", "fast", nodeSelector={"example.com/disk": "nvme"})
+    says("no Slurm node fits what the Pod asks of its Node", pod="fast")
+    cluster.lab.kubectl("label", "node", NODE, "example.com/disk=nvme")
+    says(f"bound to {NODE}", pod="fast")
+    cluster.lab.kubectl("-n", "team-a", "delete", "pod", "fast")
 
 
 def test_each_of_two_users_explains_the_own_pods_and_not_the_others(cluster: Cluster) -> None:

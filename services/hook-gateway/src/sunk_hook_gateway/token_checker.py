@@ -80,8 +80,9 @@ async def serve(key_file: Path, socket: Path) -> None:
         try:
             async with await anyio.create_unix_listener(socket, mode=0o600) as listener:
                 await listener.serve(partial(answer, key_file))
-        except (OSError, anyio.BrokenResourceError) as error:  # Such as too many open files.
-            log.error("tokens are not checked", extra={"error": str(error)})  # noqa: TRY400 - no bug
+        except* (OSError, anyio.BrokenResourceError) as group:  # Such as too many open files.
+            errors = [str(one) for one in group.exceptions]
+            log.error("tokens are not checked", extra={"errors": errors})  # noqa: TRY400 - no bug
         await anyio.sleep(PAUSE_S)
 
 

@@ -66,7 +66,7 @@ async def test_a_user_is_told_of_no_job_but_the_own_ones() -> None:
 
     assert isinstance(told, Explanation)
     assert refused == [
-        Refused(code="unknown_job", reason="Slurm has no job 1 of eve, or no longer"),
-        Refused(code="unknown_job", reason="Slurm has no job 2 of ada, or no longer"),
-        Refused(code="unknown_job", reason="Slurm has no job 1 of 0, or no longer"),
+        Refused(code="unknown_job", reason="no job 1 of eve is known, or its user is not known yet"),
+        Refused(code="unknown_job", reason="no job 2 of ada is known, or its user is not known yet"),
+        Refused(code="unknown_job", reason="no job 1 of 0 is known, or its user is not known yet"),
     ]

@@ -114,6 +114,15 @@ def test_a_job_on_five_thousand_nodes_whose_names_do_not_fold_fits_into_a_messag
     assert (state.nodes, state.allocations) == (seen.nodes, ())
 
 
+def test_a_user_whose_name_slurmrestd_does_not_know_now_keeps_the_name_of_before() -> None:
+    known = replace(job(1), user_id=2000, user_name="ada")
+    before = job_state(known, 1, T0)
+
+    assert job_state(replace(known, user_name=""), 1, T0, before).user == "ada"
+    assert job_state(replace(known, user_name="", user_id=2001), 1, T0, before).user == ""
+    assert job_state(replace(known, user_name="ada2"), 1, T0, before).user == "ada2"
+
+
 def test_a_job_on_five_thousand_nodes_fits_into_a_message() -> None:
     names = tuple(f"gpu-{index:05d}" for index in range(5000))
     told = job_state(job(1, "RUNNING", nodes=names, folded="gpu-[00000-04999]"), 1, T0)

@@ -13,6 +13,7 @@ from sunk_runtime.errors import TransientError
 MAX_TOKEN: Final = 4000
 MAX_ANSWER: Final = 4096
 WITHIN_S: Final = 3.0
+REST_S: Final = 10.0
 
 
 class _Checked(msgspec.Struct, frozen=True):
@@ -27,6 +28,7 @@ class UserTokens:
     def __init__(self, socket: Path | None) -> None:
         """Ask the checker at *socket*; None: no user is let in."""
         self._socket = socket
+        self._rests_until = float("-inf")
 
     async def user(self, token: str) -> str:
         """Return the user whose *token* it is.
@@ -40,13 +42,18 @@ class UserTokens:
             raise AccessError(f"{why} (USER_TOKENS_SOCKET of the hook-gateway)", status=FORBIDDEN)
         if len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable():
             raise AccessError("token is malformed")
+        if anyio.current_time() < self._rests_until:
+            raise TransientError("the process that checks users' tokens did not answer a moment ago")
         try:
             with anyio.fail_after(WITHIN_S):
                 async with await anyio.connect_unix(self._socket) as stream:
                     await stream.send(token.encode() + b"\n")
                     line = await BufferedByteReceiveStream(stream).receive_until(b"\n", MAX_ANSWER)
             found = msgspec.json.decode(line, type=_Checked)
-        except (OSError, TimeoutError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
+        except TimeoutError as error:
+            self._rests_until = anyio.current_time() + REST_S  # One that hangs keeps each connection.
+            raise TransientError("the process that checks users' tokens does not answer") from error
+        except (OSError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
             raise TransientError("the process that checks users' tokens does not answer") from error
         except (anyio.IncompleteRead, anyio.DelimiterNotFound, msgspec.DecodeError) as error:
             raise TransientError("the process that checks users' tokens answered in other words") from error

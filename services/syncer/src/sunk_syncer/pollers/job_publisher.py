@@ -31,7 +31,7 @@ class JobPublisher:
     ) -> None:
         """Store what *seen* is now, with the facts that follow; *tasks* are those of its array."""
         moment = now()
-        after = job_state(seen, tasks, moment)
+        after = job_state(seen, tasks, moment, before)
         (cause,), cluster = self._expected.of(key) or (UNKNOWN,), self._cluster
         facts = job_facts(before, after, cluster=cluster, revision=revision, now=moment, cause=cause)
         cause = named(facts, (cause,))

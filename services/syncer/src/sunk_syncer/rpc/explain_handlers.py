@@ -88,7 +88,7 @@ class ExplainHandlers:
         self._views.require_known("")
         job = self._views.jobs.get(str(question.job))
         if job is None or not job.user or job.user != question.user:
-            reason = f"Slurm has no job {question.job} of {question.user}, or no longer"
+            reason = f"no job {question.job} of {question.user} is known, or its user is not known yet"
             return Refused(code="unknown_job", reason=reason)
         return self._bounded(
             self._of_users,

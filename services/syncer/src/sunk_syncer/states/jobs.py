@@ -48,9 +48,14 @@ class Stage(IntEnum):
     OVER = 3
 
 
-def job_state(seen: Job, tasks: int, now: datetime) -> SlurmJobState:
-    """Return *seen* as others may read it; *tasks* is how many tasks of an array the record stands for."""
+def job_state(seen: Job, tasks: int, now: datetime, before: SlurmJobState | None = None) -> SlurmJobState:
+    """Return *seen* as others may read it; *tasks* is how many tasks of an array the record stands for.
+
+    slurmrestd gives no name of a user whom it does not know at the moment, as while its directory is away:
+    then the name of *before* stays.
+    """
     state = seen.state_now
+    is_same_user = before is not None and before.user_id == seen.user_id
     return SlurmJobState(
         changed=now,
         job=seen.job_id,
@@ -61,7 +66,7 @@ def job_state(seen: Job, tasks: int, now: datetime) -> SlurmJobState:
         is_over=state.is_over,
         reason="" if seen.state_reason == "None" else seen.state_reason[:REASON_MAX],
         name=seen.name,
-        user=seen.user_name,
+        user=seen.user_name or (before.user if before is not None and is_same_user else ""),
         user_id=max(seen.user_id, 0),
         account=seen.account,
         partition=seen.partition,
