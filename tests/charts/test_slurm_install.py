@@ -496,6 +496,9 @@ def test_users_of_a_directory_service_log_in_and_run_jobs_and_partitions_know_th
         wait_for("ada's refusal", lambda: "not in group" in cluster.login("squeue -h -n adas -o %r"), 60)
         cluster.login("scancel --name=adas")
         wait_for("the job in sacct", lambda: "grace" in cluster.login("sacct -aXn --name=graces -o user"), 30)
+        later = f"{ssh} sbatch --parsable -p labs --begin=now+1hour --output=/dev/null --wrap=true"
+        ask = f"{ssh} sunkctl explain job {cluster.login(later).strip()} 2>&1"
+        wait_for("graces answer", lambda: is_in("because: BeginTime", cluster.login(ask)), 60)
     cluster.install_slurm()
     cluster.await_idle()
 

@@ -63,8 +63,7 @@ class Cluster(Installation):
 
     def values(self) -> dict[str, Any]:
         values = super().values()
-        setup = ["add account teams", "add user sunk account=teams"]  # As whom Pods of teams are submitted.
-        values["accounting"] |= {"enforce": "limits", "setup": setup}
+        values["accounting"] |= {"enforce": "limits"}
         return values | {"podDefaults": {"nodeSelector": OTHERS}}
 
     def sunk_values(self) -> dict[str, Any]:
