@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from sunk_events.requests import Finding
 from sunk_events.view import HIDDEN, DrainCause, Explained, JobRow, Jobs, Part, PodRow, Pods
 from sunk_view.hiding import hidden, namespaces_in, without
-from sunk_view.limits import Limits
 
 label = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True)
 
@@ -112,23 +111,3 @@ def test_a_placeholder_job_has_the_name_of_its_pod_and_does_not_show_it() -> Non
 
     assert namespaces_in(jobs) == {"team-a", "team-b"}
     assert [job.name for job in without(jobs, of_team_a).items] == ["team-a/web", HIDDEN]
-
-
-def test_a_caller_has_a_burst_and_then_a_rate_and_others_have_their_own() -> None:
-    limits = Limits(2.0, 3)
-
-    assert [limits.wait_s("a", 0.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]
-    assert limits.wait_s("b", 0.0) == 0.0
-    assert limits.wait_s("a", 0.5) == 0.0
-    assert limits.wait_s("a", 0.5) == 0.5
-    assert limits.wait_s("a", 1000.0) == 0.0
-
-
-def test_limits_remember_no_more_callers_than_they_may() -> None:
-    limits = Limits(1.0, 1, callers_max=10)
-    limits.wait_s("first", 0.0)
-    assert limits.wait_s("first", 0.0) > 0
-    for number in range(10):
-        limits.wait_s(f"user-{number}", 0.0)
-
-    assert limits.wait_s("first", 0.0) == 0
