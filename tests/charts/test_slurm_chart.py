@@ -545,6 +545,30 @@ def test_where_no_user_may_ask_the_gateway_has_no_key_and_login_pods_do_not_reac
     assert "slurm-login" not in callers
 
 
+def test_slurmrestd_knows_the_users_that_slurmctld_knows_and_has_no_key(chart: helm.Chart) -> None:
+    specs = controls(made(chart, users=[{"name": "ada", "uid": 2000}], directory={"existingSecret": "ldap"}))
+    known = [
+        {
+            (mount["mountPath"], mount.get("subPath"))
+            for mount in specs[name]["containers"][0]["volumeMounts"]
+            if mount["name"] in {"accounts", "sss"}
+        }
+        for name in ("prod-rest", "prod-controller")
+    ]
+
+    assert (
+        known[0]
+        == known[1]
+        == {
+            ("/etc/passwd", "passwd"),
+            ("/etc/group", "group"),
+            ("/var/lib/sss", None),
+        }
+    )
+    rest = specs["prod-rest"]
+    assert not {"secret", "keys"} & {volume["name"] for volume in rest["volumes"]}
+
+
 def test_the_gateway_reaches_the_checker_of_tokens_by_a_socket_that_only_this_writes(
     chart: helm.Chart,
 ) -> None:
