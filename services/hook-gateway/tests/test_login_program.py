@@ -149,3 +149,11 @@ def test_a_token_with_ends_of_lines_is_read_and_one_with_other_letters_never_sho
     assert gateway.sent[0][1] == "Bearer of-ada"
     shown = login.run("explain", "job", "7", token="x\x01y")  # noqa: S106 - no token
     assert shown == (3, "", "sunkctl: SLURM_JWT is no token\n")
+
+
+def test_a_token_goes_to_no_other_address(login: Login, gateway: ScriptedGateway) -> None:
+    gateway.location = f"{gateway.url}/elsewhere"
+    gateway.answers = [(302, {})]
+
+    assert login.run("explain", "job", "7") == (1, "", "sunkctl: HTTP 302\n")
+    assert [path for path, _, _ in gateway.sent] == ["/v1/jobs/7/explanation"]

@@ -70,6 +70,13 @@ def token() -> str:
     return made
 
 
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no answer to another address: the token would go with it."""
+
+    def redirect_request(self, *_: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - none is used
+        """Return None: the answer is an error."""
+
+
 def gateway() -> tuple[str, urllib.request.OpenerDirector]:
     """Return where the hook gateway is, and what calls it past any proxy and checks its certificate."""
     known = settings()
@@ -81,8 +88,8 @@ def gateway() -> tuple[str, urllib.request.OpenerDirector]:
     except OSError as error:
         fail(1, f"SUNK_HOOKS_CA_FILE={ca_file}: {error}")
     trust.verify_flags &= ~ssl.VERIFY_X509_STRICT  # As strict as curl in prologs.
-    handlers = urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust)
-    return url, urllib.request.build_opener(*handlers)
+    https = urllib.request.HTTPSHandler(context=trust)
+    return url, urllib.request.build_opener(urllib.request.ProxyHandler({}), https, NoRedirects())
 
 
 def ask(job: int) -> list[dict[str, Any]]:

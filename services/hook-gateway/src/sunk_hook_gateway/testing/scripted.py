@@ -33,6 +33,8 @@ class ScriptedGateway(ThreadingHTTPServer):
         self.delays: dict[str, float] = {}
         """For how many seconds answers are held back, by path."""
         self.sent: list[tuple[str, str | None, dict[str, object]]] = []
+        self.location = ""
+        """Where each answer redirects to."""
         self.lost = 0
         """So many calls are taken and never answered, as by one whose machine has died."""
         self.over = threading.Event()
@@ -81,6 +83,8 @@ class _Handler(BaseHTTPRequestHandler):
         answer = json.dumps(content, separators=(",", ":")).encode()
         self.send_response(abs(status))
         self.send_header("Content-Length", str(len(answer)))
+        if self.server.location:
+            self.send_header("Location", self.server.location)
         self.end_headers()
         self.wfile.write(answer if status > 0 else answer[: len(answer) // 2])
 
