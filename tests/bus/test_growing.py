@@ -19,7 +19,7 @@ from sunk_runtime.growing.config import GrowSettings
 from sunk_runtime.growing.copying import grow as grow_once
 from sunk_runtime.growing.decision import ConsumerSeen, Step, StreamSeen, next_step, no_space
 from sunk_runtime.growing.main import run
-from sunk_runtime.growing.snapshots import names_of, seen
+from sunk_runtime.growing.snapshots import names_of, put, seen
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import until
 
@@ -103,12 +103,10 @@ async def begin_and_break_off(one: Bus, three: Bus) -> None:
     async def take(message: Any) -> None:  # noqa: ANN401 - nats-py's.
         await send.send(message.data)
 
-    async with one.subscribed(inbox, take):
+    async with send, receive, one.subscribed(inbox, take):
         begun = await one.js.snapshot(FACTS, inbox)
         deliver_to = await three.js.restore(FACTS, begun["config"] | {"num_replicas": 3}, begun["state"])
-        await three.js.put_chunk(deliver_to, await receive.receive(), timeout_s=30)
-    send.close()
-    receive.close()
+        await put(three, deliver_to, await receive.receive(), 30)
 
 
 async def test_every_stream_has_its_messages_sequences_and_consumers_on_three_servers(

@@ -40,11 +40,11 @@ async def copy_stream(source: Bus, target: Bus, name: str) -> None:
         deliver_to = await target.js.restore(name, settings_on_three(begun["config"]), begun["state"])
         async with aclosing(_data(source, name, chunks)) as data:
             async for chunk in data:
-                await _put(target, deliver_to, chunk, CHUNK_S)
-        await _put(target, deliver_to, b"", END_S)
+                await put(target, deliver_to, chunk, CHUNK_S)
+        await put(target, deliver_to, b"", END_S)
 
 
-async def _put(target: Bus, deliver_to: str, chunk: bytes, timeout_s: float) -> None:
+async def put(target: Bus, deliver_to: str, chunk: bytes, timeout_s: float) -> None:
     """Hand over *chunk*, again while no server listens: ours learns a moment later that another does."""
     until = anyio.current_time() + LISTENS_S
     while True:
