@@ -93,6 +93,7 @@ async def test_every_route_is_in_the_openapi_document(http: httpx.AsyncClient) -
         ("/v1/jobs/{job}/started", "post"),
         ("/v1/jobs/{job}/release", "post"),
         ("/v1/jobs/{job}/outcome", "get"),
+        ("/v1/jobs/{job}/explanation", "get"),
         ("/v1/nudges", "post"),
     }
 
