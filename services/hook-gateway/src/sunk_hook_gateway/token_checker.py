@@ -25,24 +25,16 @@ import msgspec
 from anyio.abc import ByteStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from sunk_hook_gateway.adapters.user_tokens import MAX_TOKEN, Checked
 from sunk_runtime.errors import ConfigError
 from sunk_runtime.lifecycle import run
 from sunk_slurm.tokens import user_of
 
 log = logging.getLogger(__name__)
 
-MAX_TOKEN: Final = 4096
 WITHIN_S: Final = 2.0
 PAUSE_S: Final = 1.0
 """After a failure."""
-
-
-class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whose a token is, why it counts for nothing, or why that cannot be told now."""
-
-    user: str = ""
-    error: str = ""
-    later: str = ""
 
 
 def checked(line: bytes, key_file: Path, now_s: float) -> Checked:
@@ -66,7 +58,7 @@ async def answer(key_file: Path, stream: ByteStream) -> None:
     try:
         with anyio.move_on_after(WITHIN_S):
             async with stream:
-                line = await BufferedByteReceiveStream(stream).receive_until(b"\n", MAX_TOKEN)
+                line = await BufferedByteReceiveStream(stream).receive_until(b"\n", MAX_TOKEN + 1)
                 await stream.send(msgspec.json.encode(checked(line, key_file, time.time())) + b"\n")
     except (anyio.EndOfStream, anyio.IncompleteRead, anyio.DelimiterNotFound, anyio.BrokenResourceError):
         log.debug("a caller went, or sent no line")

@@ -8,10 +8,10 @@ import anyio
 import httpx
 import pytest
 
-from sunk_events.requests import ExplainJobToOwner, Explanation, Finding, Later, Refused
+from sunk_events.requests import ExplainJobToOwner, Explanation, Finding, Later, Noted, NudgeNode, Refused
 from sunk_hook_gateway.http.places import USER_BURST
 from sunk_hook_gateway.testing.checker import Checker, running_checker
-from sunk_hook_gateway.testing.hooks import bearing, register, standing_in
+from sunk_hook_gateway.testing.hooks import bearing, call, register, standing_in
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_runtime.jetstream import Bus
 from sunk_slurm.tokens import KeyTokens
@@ -167,15 +167,18 @@ async def test_one_that_hangs_up_or_says_too_much_does_not_end_the_checker(
         assert (await ask(url, token(checker, "hugo"))).status_code == 200
 
 
-async def test_while_the_checker_is_away_nothing_is_decided_and_prologs_do_not_notice(
-    bus: Bus, url: str, checker: Checker
+async def test_while_the_checker_is_away_nothing_is_decided_and_nodes_are_answered(
+    bus: Bus, url: str, checker: Checker, issuer: Issuer
 ) -> None:
     _, answering = standing_in(bus, ExplainJobToOwner, Explanation())
+    _, nudged = standing_in(bus, NudgeNode, Noted())
+    await register(bus, "d2")
     mine = token(checker, "finn")
     checker.kill()
 
-    async with answering:
+    async with answering, nudged, httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as http:
         away = await ask(url, mine)
+        assert await call(http, "/v1/nudges", issuer.token("d2"), {"node": "d2"}) == {}
         checker.start()  # On the socket that the killed one left.
         back = await ask(url, mine)
 

@@ -16,7 +16,9 @@ WITHIN_S: Final = 3.0
 REST_S: Final = 10.0
 
 
-class _Checked(msgspec.Struct, frozen=True):
+class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whose a token is, why it counts for nothing, or why that cannot be told now."""
+
     user: str = ""
     error: str = ""
     later: str = ""
@@ -49,7 +51,7 @@ class UserTokens:
                 async with await anyio.connect_unix(self._socket) as stream:
                     await stream.send(token.encode() + b"\n")
                     line = await BufferedByteReceiveStream(stream).receive_until(b"\n", MAX_ANSWER)
-            found = msgspec.json.decode(line, type=_Checked)
+            found = msgspec.json.decode(line, type=Checked)
         except TimeoutError as error:
             self._rests_until = anyio.current_time() + REST_S  # One that hangs keeps each connection.
             raise TransientError("the process that checks users' tokens does not answer") from error

@@ -55,7 +55,7 @@ def job_state(seen: Job, tasks: int, now: datetime, before: SlurmJobState | None
     then the name of *before* stays.
     """
     state = seen.state_now
-    is_same_user = before is not None and before.user_id == seen.user_id
+    known = before.user if before is not None and before.user_id == seen.user_id else ""
     return SlurmJobState(
         changed=now,
         job=seen.job_id,
@@ -66,7 +66,7 @@ def job_state(seen: Job, tasks: int, now: datetime, before: SlurmJobState | None
         is_over=state.is_over,
         reason="" if seen.state_reason == "None" else seen.state_reason[:REASON_MAX],
         name=seen.name,
-        user=seen.user_name or (before.user if before is not None and is_same_user else ""),
+        user=seen.user_name or known,
         user_id=max(seen.user_id, 0),
         account=seen.account,
         partition=seen.partition,
