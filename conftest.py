@@ -12,7 +12,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-pytest_plugins = ["sunk_lab.kube.testing", "sunk_lab.nats_testing", "sunk_lab.slurm.testing"]
+from sunk_lab.ports import free_port
+
+pytest_plugins = [
+    "sunk_lab.run_so_far",
+    "sunk_lab.kube.testing",
+    "sunk_lab.nats_testing",
+    "sunk_lab.slurm.testing",
+]
 
 # A loaded machine is no failure: no test asserts on time.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -73,6 +80,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: next((n for n, ids in enumerate(turns) if ids.search(item.nodeid)), len(turns))
     )
+
+
+@pytest.fixture
+def free_tcp_port() -> int:
+    """Return a port that no other test gets; with anyio's own fixture of this name another server may."""
+    return free_port()
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ from sunk_events import subjects
 from sunk_events.base import State
 from sunk_events.codec import encode
 from sunk_lab.nats import NatsServer
+from sunk_lab.ports import free_port
 from sunk_metrics_exporter.testing.exporter import Process
-from sunk_metrics_exporter.testing.prometheus import free_port
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import until
 

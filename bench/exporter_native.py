@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+import anyio
 import httpx
 from figures import emit, percentiles, require
 from syncer_stage import fill_queue
@@ -98,7 +99,7 @@ async def _bench_exporter(sizes: Sizes, stage: Stage, target: Target, headers: d
 
     await until(is_full, within_s=WITHIN_S)
     stage.syncer.kill(signal.SIGTERM)  # Now nobody but a scrape could ask Slurm for anything.
-    calls, spent_s = await _calls(stage.client), _cpu_s(stage.slurm)
+    calls, spent_s = await _calls_at_rest(stage.client), _cpu_s(stage.slurm)
     took = [await target.scrape(headers) for _ in range(sizes.scrapes)]
     spent_ms = (_cpu_s(stage.slurm) - spent_s) * 1000 / sizes.scrapes
     require(holds=await _calls(stage.client) == calls, claim="a scrape asks Slurm nothing")
@@ -118,6 +119,19 @@ async def _bench_slurm(sizes: Sizes, slurm: HostSlurm) -> None:
     spent_ms = (_cpu_s(slurm) - spent_s) * 1000 / sizes.scrapes
     cost = {"slurm_cpu_ms": round(spent_ms, 1), "mb": round(size / 1e6, 2)}
     emit("exporter.native", sizes.scrapes, percentiles(took), cost)
+
+
+async def _calls_at_rest(client: SlurmClient) -> dict[str, int]:
+    """Return `_calls` once two looks see the same: slurmrestd may still have a call of the syncer in hand."""
+    seen = [await _calls(client)]
+
+    async def is_at_rest() -> bool:
+        await anyio.sleep(1)
+        seen.append(await _calls(client))
+        return seen[-1] == seen[-2]
+
+    await until(is_at_rest, within_s=WITHIN_S)
+    return seen[-1]
 
 
 async def _calls(client: SlurmClient) -> dict[str, int]:

@@ -122,8 +122,7 @@ def leader_of(service: str, number: signal.Signals) -> Aim:
     """Return what finds the replica of *service* that leads, and ends it by the signal *number*."""
 
     async def aim(stage: Stage) -> Shot:
-        (leader,) = await stage.leaders(service)
-        return partial(leader.signal, number)
+        return partial((await stage.leader(service)).signal, number)
 
     return aim
 

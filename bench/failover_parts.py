@@ -13,7 +13,8 @@ from typing import Final
 import anyio
 import httpx
 from anyio.abc import SocketStream
-from scheduler_stage import free_port
+
+from sunk_lab.ports import free_port
 
 _CHUNK: Final = 65536
 

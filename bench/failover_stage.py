@@ -21,7 +21,6 @@ import anyio
 import httpx
 from failover_parts import Balanced, Replica
 from nodesets_stage import CLUSTER, NAMESPACE, each, nodeset, register, run_pod
-from scheduler_stage import free_port
 
 from sunk_events import subjects
 from sunk_events.nodesets import KubePodState
@@ -33,6 +32,7 @@ from sunk_lab.config import from_environment
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.nats import NatsServer
 from sunk_lab.nats_cluster import NatsCluster
+from sunk_lab.ports import free_port
 from sunk_lab.processes import wait_for
 from sunk_lab.reserved import reserved_lab
 from sunk_lab.slurm.conf import NodeRange
@@ -91,10 +91,17 @@ class Stage:
         """How often a process that lived lost its lease."""
         return sum(replica.losses for replica in chain.from_iterable(self.replicas.values()))
 
-    async def leaders(self, service: str) -> list[Replica]:
-        """Return which replicas of *service* say that they lead."""
+    async def leader(self, service: str) -> Replica:
+        """Return the replica of *service* that leads, once exactly one says so: a lease may be lost."""
         line = f'sunk_leader{{lease="{LEASES[service]}"}} 1.0'
-        return [one for one in self.replicas[service] if line in await one.metrics(self.http)]
+        leaders: list[Replica] = []
+
+        async def is_led() -> bool:
+            leaders[:] = [one for one in self.replicas[service] if line in await one.metrics(self.http)]
+            return len(leaders) == 1
+
+        await until(is_led, within_s=WITHIN_S)
+        return leaders[0]
 
     async def asked(self, question: Callable[[SlurmClient], Awaitable[T]]) -> T:
         """Return what the first slurmrestd that answers says; ask again until one does."""
@@ -132,7 +139,7 @@ class Stage:
             for replica in pair:
                 await until(partial(replica.is_ready, self.http), within_s=WITHIN_S)
             if service in LEASES:
-                await until(partial(self._is_led, service), within_s=WITHIN_S)
+                await self.leader(service)
 
     def _start_servers(self) -> None:
         if self.retiring is not None:
@@ -145,9 +152,6 @@ class Stage:
 
     def _do_both_answer(self) -> bool:
         return " is DOWN" not in self.slurm.exec("scontrol", "ping")
-
-    async def _is_led(self, service: str) -> bool:
-        return len(await self.leaders(service)) == 1
 
 
 @asynccontextmanager

@@ -7,7 +7,6 @@ There is no prolog, because there is no NodeSet whose Node it could lock.
 import argparse
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -39,6 +38,7 @@ from sunk_kube.resources import NAMESPACES, PODS
 from sunk_lab.config import from_environment
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.nats import NatsServer
+from sunk_lab.ports import free_port
 from sunk_lab.reserved import reserved_lab
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
@@ -307,13 +307,6 @@ def _pids(lab: KubeLab, slurm: HostSlurm, nats: NatsServer) -> dict[str, int]:
     found |= {name: known.get(name) for name in ("apiserver", "etcd")}
     found |= {name: slurm.pid_of(name) for name in names} | {"bench": os.getpid()}
     return {name: pid for name, pid in found.items() if pid is not None}
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 async def _furnish(lab: KubeLab, kube: KubeClient, sizes: Sizes) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from generated import settle
 
 from sunk_kube.reasons import Reason
-from sunk_nodeset_controller.reasons import NodeReason, NodeSetReason
+from sunk_nodeset_controller.reasons import EvictionReason, NodeReason, NodeSetReason
 from sunk_pod_scheduler.reasons import PodReason
 
 FILE: Final = Path("docs/kubernetes-events.md")
@@ -19,6 +19,7 @@ SECTIONS: Final[dict[str, type[Reason]]] = {
     "Pods through Slurm, by pod-scheduler": PodReason,
     "NodeSets, by nodeset-controller": NodeSetReason,
     "Pods of NodeSets and Nodes, by nodeset-controller": NodeReason,
+    "Pods of users, by nodeset-controller": EvictionReason,
 }
 HEAD: Final = """# Events and conditions in Kubernetes
 

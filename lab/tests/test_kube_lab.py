@@ -46,7 +46,7 @@ def test_every_node_is_ready_and_says_the_version_it_was_built_from(kube_lab: Ku
 
 
 def test_a_pod_runs_and_the_machine_reaches_it(kube_lab: KubeLab) -> None:
-    wait_for("the ServiceAccount", lambda: kube_lab.kubectl("get", "serviceaccount", "default"), 30)
+    wait_for("the ServiceAccount", lambda: kube_lab.kubectl("get", "serviceaccount", "default"))
     kube_lab.kubectl("run", "walker", f"--image={images.PAUSE}", "--restart=Never")
     kube_lab.kubectl("wait", "--for=condition=Ready", "--timeout=180s", "pod/walker")
 
@@ -76,7 +76,7 @@ def test_names_of_services_resolve_through_the_dns_service(kube_lab: KubeLab) ->
         found = address_of("kubernetes.default.svc.cluster.local", network.dns_service)
         return found == network.api_service
 
-    assert wait_for("DNS", resolves, 30)
+    assert wait_for("DNS", resolves)
 
 
 def test_an_existing_cluster_is_used_and_left_as_it_is(
@@ -104,25 +104,25 @@ def test_a_second_up_starts_nothing_again(kube_lab: KubeLab) -> None:
 
 def test_a_killed_node_is_missed_and_comes_back_when_it_is_started(kube_lab: KubeLab) -> None:
     kube_lab.kill_node("node3")
-    wait_for("node3 to be missed", lambda: not ready(kube_lab)["node3"], 60)
+    wait_for("node3 to be missed", lambda: not ready(kube_lab)["node3"])
 
     kube_lab.start_node("node3")
 
-    wait_for("node3 to be Ready", lambda: ready(kube_lab)["node3"], 60)
+    wait_for("node3 to be Ready", lambda: ready(kube_lab)["node3"])
 
 
 def test_a_node_whose_cable_is_cut_is_missed_until_it_is_joined(kube_lab: KubeLab) -> None:
     kube_lab.cut_node("node2")
-    wait_for("node2 to be missed", lambda: not ready(kube_lab)["node2"], 60)
+    wait_for("node2 to be missed", lambda: not ready(kube_lab)["node2"])
 
     kube_lab.join_node("node2")
 
-    wait_for("node2 to be Ready", lambda: ready(kube_lab)["node2"], 60)
+    wait_for("node2 to be Ready", lambda: ready(kube_lab)["node2"])
 
 
 def test_a_node_can_be_added_to_a_running_lab(kube_lab: KubeLab) -> None:
     kube_lab.start_node("node4")
-    wait_for("node4 to be Ready", lambda: ready(kube_lab).get("node4"), 60)
+    wait_for("node4 to be Ready", lambda: ready(kube_lab).get("node4"))
 
     assert kube_lab.node_names() == ["node1", "node2", "node3", "node4"]
     kube_lab.kill_node("node4")
@@ -144,7 +144,7 @@ def test_an_image_is_loaded_into_every_node_and_the_second_time_costs_nothing(
 
 def test_down_leaves_no_process_mount_link_route_or_cgroup_behind(own_kube_lab: KubeLab) -> None:
     own_kube_lab.up(nodes=2)
-    wait_for("the ServiceAccount", lambda: own_kube_lab.kubectl("get", "serviceaccount", "default"), 30)
+    wait_for("the ServiceAccount", lambda: own_kube_lab.kubectl("get", "serviceaccount", "default"))
     own_kube_lab.kubectl("create", "deployment", "web", f"--image={images.PAUSE}", "--replicas=4")
     own_kube_lab.kubectl("wait", "--for=condition=Available", "--timeout=180s", "deployment/web")
     was = remains(own_kube_lab)
@@ -153,7 +153,7 @@ def test_down_leaves_no_process_mount_link_route_or_cgroup_behind(own_kube_lab: 
 
     kinds = {line.split()[0] for line in was}
     assert {"process", "link", "route", "cgroup"} <= kinds
-    assert wait_for("all to be gone", lambda: not remains(own_kube_lab), 10), remains(own_kube_lab)
+    assert wait_for("all to be gone", lambda: not remains(own_kube_lab)), remains(own_kube_lab)
 
 
 def test_a_lab_whose_processes_were_all_killed_comes_up_again_with_its_state(own_kube_lab: KubeLab) -> None:
@@ -162,7 +162,7 @@ def test_a_lab_whose_processes_were_all_killed_comes_up_again_with_its_state(own
     for pid in pids(own_kube_lab).values():
         if pid is not None and Path(f"/proc/{pid}").exists():
             os.kill(pid, signal.SIGKILL)
-    wait_for("all to be dead", lambda: not any(pids(own_kube_lab).values()), 10, 0.01)
+    wait_for("all to be dead", lambda: not any(pids(own_kube_lab).values()), pause_s=0.01)
 
     own_kube_lab.up(nodes=2)
 
@@ -186,14 +186,14 @@ def test_an_up_that_was_killed_half_way_is_finished_by_the_next(own_kube_lab: Ku
     up = [sys.executable, "-m", "sunk_lab", "up", "--kube", "--nodes", "2"]
     variables = environment({"SUNK_LAB_NUMBER": str(own_kube_lab.network.number), "SUNK_LAB_KUBE": "own"})
     with subprocess.Popen(up, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
-        wait_for(moment, lambda: moment in processes.names(), 60, 0.001)
+        wait_for(moment, lambda: moment in processes.names(), pause_s=0.001)
         running.kill()
 
     own_kube_lab.up(nodes=2)
 
     assert ready(own_kube_lab) == {"node1": True, "node2": True}
     own_kube_lab.down()
-    assert wait_for("all to be gone", lambda: not remains(own_kube_lab), 10), remains(own_kube_lab)
+    assert wait_for("all to be gone", lambda: not remains(own_kube_lab)), remains(own_kube_lab)
 
 
 def test_a_port_that_somebody_else_has_is_named(own_kube_lab: KubeLab) -> None:
@@ -225,4 +225,4 @@ def test_a_lab_whose_bridge_was_removed_is_whole_after_the_next_up(own_kube_lab:
 
     own_kube_lab.up(nodes=2)
 
-    wait_for("both nodes to be Ready", lambda: all(ready(own_kube_lab).values()), 60)
+    wait_for("both nodes to be Ready", lambda: all(ready(own_kube_lab).values()))

@@ -84,7 +84,7 @@ def test_behind_a_prefix_that_forks_the_process_is_the_program_not_the_prefix(pr
 def test_the_log_keeps_what_both_streams_say_over_restarts(processes: Processes) -> None:
     for word in ("first", "second"):
         processes.spawn("talker", ["sh", "-c", f"echo {word}; echo {word} >&2; sleep 60"])
-        wait_for("the talker", lambda word=word: word in processes.log_of("talker").read_text(), 5, 0.01)
+        wait_for("the talker", lambda word=word: word in processes.log_of("talker").read_text(), pause_s=0.01)
         processes.kill("talker", signal.SIGKILL)
 
     assert {"first", "second"} <= set(processes.log_of("talker").read_text().split())
@@ -128,9 +128,9 @@ def test_a_frozen_process_stands_still_goes_on_when_thawed_and_can_be_killed(
         pytest.skip("namespaces need root")
     pid = processes.spawn("sleeper", ["sleep", "60"], prefix=prefix, forks=bool(prefix))
     processes.freeze("sleeper")
-    wait_for("it to stand still", lambda: _state(pid) == "T", 5, 0.01)
+    wait_for("it to stand still", lambda: _state(pid) == "T", pause_s=0.01)
     processes.thaw("sleeper")
-    wait_for("it to go on", lambda: _state(pid) == "S", 5, 0.01)
+    wait_for("it to go on", lambda: _state(pid) == "S", pause_s=0.01)
     processes.freeze("sleeper")
 
     assert processes.kill("sleeper", signal.SIGKILL)

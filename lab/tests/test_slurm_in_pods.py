@@ -37,7 +37,7 @@ class Cluster:
 
     def up(self) -> None:
         self._apply(*cluster_manifests(self._slurm))
-        wait_for("the ServiceAccount", lambda: self.kubectl("get", "serviceaccount", "default"), 30)
+        wait_for("the ServiceAccount", lambda: self.kubectl("get", "serviceaccount", "default"))
         template = slurmd_pod_template(self._slurm, SlurmdShape(features=("gb200",)))
         for node, name in (("node2", "slurm-000-012"), ("node3", "slurm-000-013")):
             self._apply(
@@ -99,7 +99,7 @@ def test_slurmctld_finds_its_nodes_and_jobs_again_after_its_pod_is_replaced(clus
     job = cluster.slurm(
         "sbatch", "--parsable", "--chdir=/", "--output=/dev/null", "--wrap", "sleep 600"
     ).strip()
-    wait_for("the job", lambda: cluster.slurm("squeue", "-h", "-j", job, "-o", "%T").strip() == "RUNNING", 20)
+    wait_for("the job", lambda: cluster.slurm("squeue", "-h", "-j", job, "-o", "%T").strip() == "RUNNING")
 
     cluster.kubectl("delete", "pod", "slurmctld-0")
     cluster.kubectl("rollout", "status", "statefulset/slurmctld", "--timeout=180s")

@@ -151,9 +151,9 @@ async def test_on_a_full_disk_nothing_hangs_and_a_restart_with_space_loses_nothi
 ) -> None:
     with NatsServer(tmp_path / "nats") as server:
         async with recording(server) as (bus, recorder):
-            bus.publish_timeout_s = 0.5  # It answers nothing, and never again until it is restarted.
             await recorder.record("IDLE")
             disk.fill()
+            bus.publish_timeout_s = 3.0  # It answers nothing, and never again until it is restarted.
             with anyio.fail_after(WITHIN_S):
                 number = 0
                 while await recorder.is_recorded(f"S{number}"):
@@ -166,6 +166,7 @@ async def test_on_a_full_disk_nothing_hangs_and_a_restart_with_space_loses_nothi
             fresh = StateView(bus, "c1", SlurmNodeState)
             async with following(fresh):
                 await fresh.complete()
-                assert fresh.get("n1") is not None
-                assert fresh.get("n1") == stored
+                assert stored is not None
+                # The one attempted last may be stored, though no acknowledgement came.
+                assert fresh.get("n1") in (stored, SlurmNodeState(node="n1", state=f"S{number}", changed=NOW))
             await until(lambda: recorder.is_recorded("DOWN"))

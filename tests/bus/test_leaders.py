@@ -29,7 +29,7 @@ async def bus(tmp_path: Path) -> AsyncGenerator[Bus]:
 
 def contender(bus_url: str, folder: Path, name: str) -> WorkerSettings:
     return WorkerSettings(
-        role="contender", name=name, url=bus_url, journal=str(folder / f"{name}.journal"), lease_ttl_s=2
+        role="contender", name=name, url=bus_url, journal=str(folder / f"{name}.journal"), lease_ttl_s=6
     )
 
 

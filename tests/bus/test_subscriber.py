@@ -480,7 +480,12 @@ async def is_waiting(servers: Servers, count: int) -> bool:
             "NATS denies user 'subscriber'",
             id="another team's consumer",
         ),
-        pytest.param({"url": "nats://127.0.0.1:1"}, UnreachableError, "Check url", id="address"),
+        pytest.param(
+            {"url": "nats://127.0.0.1:1", "connect_within_s": 0.1},
+            UnreachableError,
+            "Check url",
+            id="address",
+        ),
     ],
 )
 async def test_who_cannot_subscribe_is_told_what_to_change(
@@ -491,10 +496,11 @@ async def test_who_cannot_subscribe_is_told_what_to_change(
         "cluster": CLUSTER,
         "user": OTHER,
         "password": PASSWORDS[OTHER],
+        "connect_within_s": WITHIN_S,
     }
     async with servers.mirrored():
         with pytest.raises(error, match=told):
-            await Subscriber(**(given | wrong), connect_within_s=0.1).run(Heard().take)
+            await Subscriber(**(given | wrong)).run(Heard().take)
 
 
 async def test_where_no_stream_is_the_cluster_is_asked_about(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ import json
 import os
 import re
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
@@ -34,6 +36,8 @@ AS_ADA: Final = "setpriv --reuid=2000 --regid=2000 --clear-groups"
 DEADLINE_S: Final = 240
 CPUS: Final = 16
 """Each node has, as it says: enough for all jobs of a scene."""
+LIST_ERRORS: Final = ("look at all nodes: ", "list nodes: ")
+"""How the syncer's log begins to say why a list of nodes failed."""
 LONG_S: Final = 80
 """Longer than what Slurm signs lives by itself: a minute."""
 
@@ -47,6 +51,8 @@ class Cluster(Installation):
         # It is to come back while every Node is cordoned.
         values["rest"] = values["rest"] | {"tolerations": [{"operator": "Exists"}]}
         values["compute"]["nodes"]["cpu"]["slurm"]["cpus"] = CPUS
+        # Three nodes are read in lists before they are drained, as twenty are.
+        values["syncer"] = values["syncer"] | {"settings": {"LIST_FROM": "1"}}
         return values
 
     def place(self, name: str, *args: str, **annotations: str) -> None:
@@ -116,15 +122,6 @@ class Cluster(Installation):
     def is_locked(self, node: str) -> bool:
         """Return whether the Node *node* is locked, or to be."""
         return self.lock(node) != "false"
-
-    def slurmd_on(self, node: str) -> str:
-        """Return the Slurm node, and compute Pod, on the Node *node*."""
-        (name,) = (
-            pod["metadata"]["name"]
-            for pod in self.items("pod")
-            if "sunk.coreweave.com/nodeset" in pod["metadata"]["labels"] and pod["spec"]["nodeName"] == node
-        )
-        return str(name)
 
     def submit(self, *words: str, script: str = MARK) -> str:
         """Submit a job of ada's and return its id."""
@@ -239,23 +236,71 @@ def test_a_tenant_who_writes_another_job_on_a_pod_of_his_own_cancels_nothing(clu
     assert cluster.state(victim) == "RUNNING"
 
 
-def test_drains_that_an_operator_sets_while_slurmrestd_is_away_stay(cluster: Cluster) -> None:
-    """The syncer looks at so few nodes singly; lists of nodes are for twenty at once: see test_fleet.py."""
-    operators, ours, _ = (cluster.slurmd_on(node) for node in cluster.nodes)
+@contextmanager
+def gone(cluster: Cluster) -> Generator[None]:
+    """Have no slurmrestd meanwhile: all calls of it fail at once."""
     scale = ("scale", "deployment/slurm-rest")
     cluster.kubectl(*scale, "--replicas=0")
-    wait_for("slurmrestd to be away", lambda: not any("rest" in name for name in cluster.uids("pod")), 120)
     try:
-        cluster.lab.kubectl("cordon", *cluster.nodes)
-        cluster.login(f"scontrol update nodename={operators} state=drain reason='bad dimm'")
+        wait_for("slurmrestd to be gone", lambda: not rests(cluster), 120)
+        yield
     finally:
         cluster.kubectl(*scale, "--replicas=1")
 
+
+@contextmanager
+def hanging(cluster: Cluster) -> Generator[None]:
+    """Have slurmrestd answer nothing meanwhile: a list takes its time to fail, and nodes wait for it."""
+    (uid,) = rests(cluster)
+    with stopped(processes_of(uid, "slurmrestd")):
+        yield
+
+
+def rests(cluster: Cluster) -> list[str]:
+    """Return the uids of slurmrestd's Pods."""
+    return [uid for name, uid in cluster.uids("pod").items() if name.startswith("slurm-rest-")]
+
+
+@pytest.mark.parametrize("away", [gone, hanging], ids=["slurmrestd is gone", "slurmrestd hangs"])
+def test_drains_that_an_operator_sets_while_slurmrestd_is_away_stay(
+    cluster: Cluster, away: Callable[[Cluster], AbstractContextManager[None]]
+) -> None:
+    """A list of nodes fails meanwhile, and the one before shows the operator's node undrained."""
+    operators, ours, _ = (cluster.slurmd_on(node) for node in cluster.nodes)
+    cluster.lab.kubectl("cordon", *cluster.nodes)
+    wait_for("all drains", lambda: len(cluster.drains()) == len(cluster.nodes), 240)
+    cluster.lab.kubectl("uncordon", *cluster.nodes)
+    wait_for("all drains to go", lambda: not cluster.drains(), 240)
+    began = datetime.now(UTC)
+    with away(cluster):
+        cluster.lab.kubectl("cordon", *cluster.nodes)
+        cluster.login(f"scontrol update nodename={operators} state=drain reason='bad dimm'")
+        wait_for("a list of nodes to fail", lambda: has_list_failed(cluster, began), 180)
+        tried = [why for why in deferred(cluster, began) if why.startswith("drain ")]
+
+    assert tried == []  # Such a write fails, and could only come from an older list.
     wait_for("the cordoned Node's drain", lambda: "k8s" in cluster.drains().get(ours, ""), 240)
     assert cluster.drains()[operators] == "bad dimm"
     cluster.lab.kubectl("uncordon", *cluster.nodes)
     wait_for("our drain to go", lambda: ours not in cluster.drains(), 240)
     assert cluster.drains() == {operators: "bad dimm"}
+
+
+def has_list_failed(cluster: Cluster, since: datetime) -> bool:
+    """Return whether a drain was put off since *since* because a list of all nodes failed."""
+    return any(why.startswith(LIST_ERRORS) for why in deferred(cluster, since))
+
+
+def deferred(cluster: Cluster, since: datetime) -> list[str]:
+    """Return why the syncer has put drains off since *since*, as its log says."""
+    log = cluster.kubectl("logs", "deployment/slurm-syncer", f"--since-time={since:%Y-%m-%dT%H:%M:%SZ}")
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    return [
+        line["error"]
+        for line in lines
+        if (line["message"], line.get("loop")) == ("key deferred", "drain")
+        and datetime.fromisoformat(line["time"]) > since
+    ]
 
 
 def test_a_job_that_is_named_like_a_state_waits_for_the_lock_as_any_other(cluster: Cluster) -> None:

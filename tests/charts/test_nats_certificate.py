@@ -28,9 +28,9 @@ from sunk_lab.nats import NatsServer
 from sunk_lab.processes import wait_for
 from sunk_lab.reserved import reserved_lab
 from sunk_lab.stack.kubeapi import KubeApi, kubeconfig_with_token
-from sunk_nodeset_controller.nats_certificate.decision import Data, wanted_authorities, wanted_server
-from sunk_nodeset_controller.nats_certificate.issuing import names_of
-from sunk_nodeset_controller.nats_certificate.keeping import Place, keep
+from sunk_nodeset_controller.certificates.decision import Data, wanted_authorities, wanted_server
+from sunk_nodeset_controller.certificates.issuing import names_of
+from sunk_nodeset_controller.certificates.keeping import Place, keep
 from sunk_runtime.errors import PermanentError
 from sunk_runtime.jetstream import BusSettings, connect
 from sunk_runtime.testing import until
@@ -219,7 +219,7 @@ class Cluster:
         """Start what the Pod runs, with its settings."""
         made = {"PATH": os.environ["PATH"], "SUNK_CERTIFICATE_KUBECONFIG": str(self.kubeconfig())}  # noqa: TID251 - a child's environment is made here
         env = {**env_of(pod_specs(rendered(**nats))[ACCOUNT]), **made}
-        argv = [sys.executable, "-m", "sunk_nodeset_controller.nats_certificate"]
+        argv = [sys.executable, "-m", "sunk_nodeset_controller.certificates"]
         return subprocess.Popen(argv, env=env)
 
     def upgrade(self, **nats: Any) -> None:  # noqa: ANN401 - values are free-form.

@@ -13,9 +13,9 @@ import pytest
 from sunk_lab import charts
 from sunk_lab.kube.certificates import Authority
 from sunk_lab.nats import NatsServer
+from sunk_lab.ports import free_ports
 from sunk_lab.processes import Processes
-from sunk_lab.slurm.ports import free_ports
-from sunk_nodeset_controller.nats_certificate.decision import wanted_authorities, wanted_server
+from sunk_nodeset_controller.certificates.decision import wanted_authorities, wanted_server
 from sunk_runtime.errors import PermanentError, TransientError
 from sunk_runtime.jetstream import BusSettings, connect
 from sunk_runtime.mirroring.keeping import keep, wanted

@@ -1,6 +1,7 @@
 """What the chart that each Slurm cluster has makes of its values, by Helm's own engine."""
 
 import contextlib
+import json
 import re
 import socket
 import subprocess
@@ -686,6 +687,109 @@ def test_with_a_certificate_hooks_are_called_with_tls_and_nodes_get_nothing_but_
     assert [(port["port"], port["targetPort"]) for port in ports] == [(8443, 8443)]
     # By number: Pods of the version before serve until the first new one is ready, and name it otherwise.
     assert [rule["ports"] for rule in rules] == [[{"port": 8443}]]
+
+
+def test_a_gateway_that_does_not_require_tls_is_called_without_it_by_pods_that_lack_its_authority(
+    chart: helm.Chart,
+) -> None:
+    tls = {"existingSecret": "hooks-tls", "required": False}
+    objects = made(chart, hookGateway={"tls": tls}, networkPolicy={"enabled": True})
+    url = "http://prod-hook-gateway.slurm.svc:8080"
+    settings = objects["ConfigMap", "prod-scripts"]["data"]["hooks.env"].splitlines()
+    specs = controls(objects)
+    scheduler, gateway = (env_of(specs[f"prod-{name}"]) for name in ("scheduler", "hook-gateway"))
+    ports = objects["Service", "prod-hook-gateway"]["spec"]["ports"]
+    allowed = [
+        port["port"]
+        for suffix in ("", "-without-tls")
+        for rule in objects["NetworkPolicy", f"prod-sunk-hook-gateway{suffix}"]["spec"]["ingress"]
+        for port in rule["ports"]
+    ]
+
+    assert {
+        "SUNK_HOOKS_URL=https://prod-hook-gateway.slurm.svc:8443",
+        f"SUNK_HOOKS_URL_WITHOUT_TLS={url}",
+    } < {*settings}
+    assert scheduler["SUNK_POD_SCHEDULER_HOOKS_ENV_FILE"] == "/etc/sunk/scripts/hooks.env"
+    assert gateway["SUNK_HOOK_GATEWAY_TLS_REQUIRED"] == "false"
+    assert [(port["name"], port["port"]) for port in ports] == [("https", 8443), ("http", 8080)]
+    assert allowed == [8443, 8080]
+
+
+def test_a_generated_certificate_has_the_gateways_names_and_what_is_rendered_has_no_key(
+    chart: helm.Chart,
+) -> None:
+    values = {
+        "hookGateway": {"tls": {"generate": True}},
+        "networkPolicy": {"enabled": True},
+        "syncer": {"nodePermissions": {"enabled": True}},
+    }
+    first, objects = made(chart, **values), made(chart, **values)
+    program = controls(objects)["prod-certificates"]
+    settings = env_of(program)
+    (rule,) = objects["Role", "prod-certificates"]["rules"]
+    secrets = ["prod-hooks-authority", "prod-hooks-tls"]
+    pods = {name: json.dumps(spec) for name, spec in controls(objects).items()}
+    nodes = json.dumps(nodeset(objects, "prod-gpu")["template"]["spec"])
+
+    assert {key: found for key, found in first.items() if key[1] in secrets} == {
+        ("Secret", name): objects["Secret", name] for name in secrets
+    }
+    for name in secrets:
+        assert not {"data", "stringData"} & objects["Secret", name].keys()
+        assert objects["Secret", name]["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert "prod-hook-gateway.slurm.svc" in settings["SUNK_CERTIFICATE_NAMES"].split(",")
+    assert [settings[f"SUNK_CERTIFICATE_{kind}_SECRET"] for kind in ("AUTHORITY", "SERVER")] == secrets
+    assert (rule["resourceNames"], rule["verbs"]) == (secrets, ["get", "patch"])
+    assert [name for name, spec in pods.items() if "tls.key" in spec] == ["prod-hook-gateway"]
+    assert not [spec for spec in (*pods.values(), nodes) if '"secretName": "prod-hooks-authority"' in spec]
+    assert '{"key": "ca.crt", "path": "ca.crt"}' in nodes
+    waits = {
+        name: [one["secret"].get("optional", False) for one in spec["volumes"] if one["name"] == "hooks-ca"]
+        for name, spec in {
+            **controls(objects),
+            "nodes": nodeset(objects, "prod-gpu")["template"]["spec"],
+        }.items()
+        if '"name": "hooks-ca", "secret"' in json.dumps(spec)
+    }
+    # Login and slurmctld are there without a CA, jobs are not.
+    assert waits == {"nodes": [False], "prod-login": [True], "prod-controller": [True]}
+    assert "tls.key" not in nodes
+
+
+@pytest.mark.parametrize("key", ["hookGateway", "rest"])
+def test_two_certificates_for_one_server_are_refused(chart: helm.Chart, key: str) -> None:
+    with pytest.raises(helm.HelmRenderError, match=rf"{key}.tls.generate: .* set one of the two"):
+        made(chart, **{key: {"tls": {"generate": True, "existingSecret": "mine"}}})
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_with_a_certificate_slurmrestd_is_called_with_tls_and_without_it_only_if_that_is_not_required(
+    chart: helm.Chart, *, required: bool
+) -> None:
+    tls = {"generate": True, "required": required}
+    objects = made(chart, rest={"tls": tls}, networkPolicy={"enabled": True})
+    specs = controls(objects)
+    services = {name: env_of(specs[f"prod-{name}"]) for name in ("syncer", "scheduler")}
+    daemon, proxy = specs["prod-rest"]["containers"]
+    ports = [port["port"] for port in objects["Service", "prod-rest"]["spec"]["ports"]]
+    policies = [name for kind, name in objects if kind == "NetworkPolicy" and "slurmrestd" in name]
+    volumes = {
+        name: [one["secret"] for one in spec.get("volumes", ()) if "prod-rest-tls" in json.dumps(one)]
+        for name, spec in specs.items()
+    }
+
+    for name, settings in services.items():
+        prefix = f"SUNK_{'POD_' if name == 'scheduler' else ''}{name.upper()}_SLURM"
+        assert settings[f"{prefix}_URL"] == "https://prod-rest.slurm.svc:6821"
+        assert settings[f"{prefix}_CA_FILE"] == "/etc/sunk/rest-ca/ca.crt"
+        assert [[item["key"] for item in one["items"]] for one in volumes[f"prod-{name}"]] == [["ca.crt"]]
+    assert daemon["args"][-1] == ("127.0.0.1:6820" if required else "0.0.0.0:6820")
+    assert ("exec" if required else "tcpSocket") in daemon["readinessProbe"]
+    assert proxy["args"] == ["/etc/sunk/scripts/serve-tls", "6821", "127.0.0.1:6820"]
+    assert ports == ([6821] if required else [6821, 6820])
+    assert len(policies) == (1 if required else 2)
+    assert {name for name, found in volumes.items() if "tls.key" in json.dumps(found)} == {"prod-rest"}
 
 
 def test_a_pod_monitor_names_a_port_of_the_pods_that_it_selects(chart: helm.Chart) -> None:

@@ -393,6 +393,8 @@ def test_a_new_user_restarts_no_login_pod(chart: helm.Chart) -> None:
     ("values", "warnings"),
     [
         ({}, []),
+        ({"hookGateway": {"tls": {}}}, ["hooks do not use TLS"]),
+        ({"hookGateway": {"tls": {"generate": True, "required": False}}}, ["still answers hooks without"]),
         ({"users": [{"name": "ada", "uid": 2000}]}, ["no shared file system is mounted below /home"]),
         (
             {
@@ -407,12 +409,13 @@ def test_a_new_user_restarts_no_login_pod(chart: helm.Chart) -> None:
         ({"compute": {"nodes": {"gpu": {"gresGpu": "h100:8"}}}}, ["compute.nodes.gpu has GPUs and no"]),
         ({"compute": {"nodes": {"gpu": {"gresGpu": "h100:8"}}, "limits": {"memlock": "unlimited"}}}, []),
     ],
-    ids=["nothing", "users", "users with homes", "GPUs", "GPUs with memlock"],
+    ids=["nothing", "no TLS", "TLS not required", "users", "users with homes", "GPUs", "GPUs with memlock"],
 )
 def test_an_install_warns_of_what_users_will_miss(
     chart: helm.Chart, values: dict[str, Any], warnings: list[str]
 ) -> None:
-    files = chart.render(VALUES | values, name="prod", namespace="slurm")
+    tls = {"hookGateway": {"tls": {"generate": True}}}
+    files = chart.render(VALUES | tls | values, name="prod", namespace="slurm")
 
     told = next(text for path, text in files.items() if path.endswith("NOTES.txt"))
     assert told.count("WARNING:") == len(warnings)

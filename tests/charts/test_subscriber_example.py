@@ -16,8 +16,8 @@ from sunk_lab.charts import render
 from sunk_lab.config import from_environment
 from sunk_lab.kube import go
 from sunk_lab.nats import NatsServer
+from sunk_lab.ports import free_ports
 from sunk_lab.processes import Processes, run
-from sunk_lab.slurm.ports import free_ports
 from sunk_runtime.errors import PermanentError
 from sunk_runtime.jetstream import BusSettings, connect
 from sunk_runtime.testing import until

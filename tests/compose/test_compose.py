@@ -13,9 +13,9 @@ from sunk_lab import nats_image, service_images
 from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
 from sunk_lab.podman import Podman, check
+from sunk_lab.ports import free_ports
 from sunk_lab.processes import run, wait_for
 from sunk_lab.slurm import cluster_images
-from sunk_lab.slurm.ports import free_ports
 from sunk_lab.slurm.releases import SLURM_24_11
 
 FOLDER: Final = Path(__file__).parents[2] / "compose"

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from sunk_kube.reasons import Reason
-from sunk_nodeset_controller.reasons import NodeReason, NodeSetReason
+from sunk_nodeset_controller.reasons import EvictionReason, NodeReason, NodeSetReason
 from sunk_pod_scheduler.reasons import PodReason
 
 ROOT: Final = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ def test_a_patch_with_a_condition_names_no_reason_of_its_own() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("reasons", [PodReason, NodeSetReason, NodeReason])
+@pytest.mark.parametrize("reasons", [PodReason, NodeSetReason, NodeReason, EvictionReason])
 def test_each_reason_of_the_table_is_given_by_a_service(reasons: type[Reason]) -> None:
     used = {
         node.attr
@@ -66,7 +66,7 @@ def test_each_reason_of_the_table_is_given_by_a_service(reasons: type[Reason]) -
 
 
 def test_a_reason_is_shown_somewhere_and_tells_what_to_do() -> None:
-    for reason in (*PodReason, *NodeSetReason, *NodeReason):
+    for reason in (*PodReason, *NodeSetReason, *NodeReason, *EvictionReason):
         assert reason.about
         assert reason.event or reason.conditions
         assert reason.when.endswith(".")

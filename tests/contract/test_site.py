@@ -41,5 +41,5 @@ def test_every_page_is_on_the_site_and_in_its_search(site: Path) -> None:
 
 def test_a_file_that_a_page_links_is_there_and_a_list_within_a_list_stays_one(site: Path) -> None:
     assert (site / "docs/openapi.json").read_bytes() == (ROOT / "docs/openapi.json").read_bytes()
-    inner = (site / "docs/status.html").read_text().split("<li>Jobs over two nodes", 1)[0]
+    inner = (site / "docs/evidence.html").read_text().split("<li>Jobs over two nodes", 1)[0]
     assert "<ul>\n<li>" in inner.split("Both charts, installed by Helm", 1)[1].split("</li>", 1)[0]

@@ -69,15 +69,17 @@ def test_prometheus_takes_everything_that_every_service_tells(stage: Stage, http
         there = {one["metric"]["__name__"] for one in ask(http, '{job="sunk"}')}
         return sorted(told(stage) - there) or ([] if there else ["everything"])
 
+    def tell() -> dict[str, set[str]]:
+        return {name: services(http, f'{name}{{job="sunk"}}') for name in (*OF_A_PROCESS, *OF_A_LOOP)}
+
+    wanted = {name: set(PORTS) for name in OF_A_PROCESS} | dict.fromkeys(OF_A_LOOP, LOOPS)
     until("Prometheus to scrape every service", lambda: up() == set(PORTS), up, patience_s=WITHIN_S)
     until("every series of the exporter to be there", lambda: not lacking(), lacking, patience_s=WITHIN_S)
     until(
         "Prometheus to have scraped itself", lambda: bool(ask(http, REFUSED)), lambda: "", patience_s=WITHIN_S
     )
+    # A scrape that takes longer than it may leaves out a service for a moment.
+    until("every service to tell what it is to", lambda: tell() == wanted, tell, patience_s=WITHIN_S)
 
-    for name in OF_A_PROCESS:
-        assert services(http, f'{name}{{job="sunk"}}') == set(PORTS)
-    for name in OF_A_LOOP:
-        assert services(http, f'{name}{{job="sunk"}}') == LOOPS
     assert {one["value"][1] for one in (*ask(http, REFUSED), *ask(http, LEFT_OUT))} == {"0"}
     assert {one["metric"]["slurm_cluster"] for one in ask(http, '{job="sunk"}')} == {"lab"}

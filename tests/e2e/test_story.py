@@ -74,14 +74,16 @@ def test_a_pod_takes_three_writes_to_slurm_and_two_to_kubernetes(stage: Stage) -
     assert dict(took) == {"job_submit": 1, "job_update": 2, "PATCH pods": 1, "BIND pods": 1}
     assert looks <= 2
     assert said <= 2
+    job = do.placeholder_of(name)
     do.kube.delete("Pod", name)
     do.pod_gone(name)
+    do.job_left(job)
 
 
 def calls(stage: Stage) -> Counter[str]:
     """Return how often the pod-scheduler has called slurmrestd and the API server, but for its lease."""
     host = urlsplit(stage.stack.hooks_url).hostname
-    text = httpx.get(f"http://{host}:{PORTS['pod-scheduler']}/metrics", trust_env=False, timeout=10).text
+    text = httpx.get(f"http://{host}:{PORTS['pod-scheduler']}/metrics", trust_env=False, timeout=60).text
     found: Counter[str] = Counter()
     for sample in Series(text).samples:
         labels = sample.labels

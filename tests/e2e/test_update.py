@@ -150,6 +150,17 @@ def unreached(stage: Stage, node: ComputeNode) -> Generator[None]:
         yield
 
 
+@contextmanager
+def held(stage: Stage, node: ComputeNode) -> Generator[None]:
+    """Keep the Pod of *node* from being gone, so that its drain stays until then."""
+    kube = stage.deeds.kube
+    kube.patch("Pod", node.node, {"metadata": {"finalizers": ["lab.sunk/held"]}}, NAMESPACE)
+    try:
+        yield
+    finally:
+        kube.patch("Pod", node.node, {"metadata": {"finalizers": None}}, NAMESPACE)
+
+
 def is_back(stage: Stage, node: ComputeNode) -> None:
     """Wait until Slurm uses *node* again."""
     found = stage.deeds.slurm.node
@@ -180,16 +191,15 @@ def test_an_update_gets_past_a_node_that_is_down_though_its_pod_is_ready(stage: 
     do, before, node = stage.deeds, uids(stage), stage.nodes[0]
     with unreached(stage, node):
         film = Film(stage)
-        update(stage)
-        wait(
-            stage,
-            film,
-            "why it is down to be kept",
-            lambda: (
-                (do.eyes.drain_reason(node.node) or "").startswith("k8s: pod")
-                and "; was down: bad dimm" in (do.eyes.drain_reason(node.node) or "")
-            ),
-        )
+        with held(stage, node):
+            update(stage)
+            kept = re.compile("k8s: pod.*; was down: bad dimm")
+            wait(
+                stage,
+                film,
+                "why it is down to be kept",
+                lambda: bool(kept.match(do.eyes.drain_reason(node.node) or "")),
+            )
         wait(stage, film, "the update to end", lambda: is_updated(stage))
 
     assert not before & uids(stage)

@@ -25,6 +25,7 @@ NOT_OF_THE_MODEL = (
     "daemonset_is_there",  # Kubernetes' DaemonSet controller makes their Pods; the model has none.
     "known_by_its_daemonset",
     "daemonsets_cannot_be_read",
+    "and_its_replica_set",  # Nor Kubernetes' ReplicaSet controller.
 )
 
 

@@ -90,7 +90,7 @@ check_settings() {
         http://*) ;;
         https://*)
             type -P curl >/dev/null || say "SUNK_HOOKS_URL=$SUNK_HOOKS_URL: needs curl: put it into the image, or use http"
-            [[ -z ${SUNK_HOOKS_CA_FILE:-} || -r $SUNK_HOOKS_CA_FILE ]] ||
+            [[ -z ${SUNK_HOOKS_CA_FILE:-} || -r $SUNK_HOOKS_CA_FILE || -n ${SUNK_HOOKS_URL_WITHOUT_TLS:-} ]] ||
                 say "SUNK_HOOKS_CA_FILE=$SUNK_HOOKS_CA_FILE: cannot be read"
             ;;
         *) say "SUNK_HOOKS_URL=${SUNK_HOOKS_URL:-}: is no address of a hook gateway: set http://HOST:PORT" ;;

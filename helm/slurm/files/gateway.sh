@@ -5,7 +5,8 @@
 # What must stay true: the token is no argument of anything, for arguments can be read by everybody on the
 # node; half an answer is none; every call ends in time.
 #
-# Settings: SUNK_HOOKS_URL, SUNK_HOOKS_TOKEN_FILE, and with https SUNK_HOOKS_CA_FILE.
+# Settings: SUNK_HOOKS_URL, SUNK_HOOKS_TOKEN_FILE, and with https SUNK_HOOKS_CA_FILE. SUNK_HOOKS_URL_WITHOUT_TLS
+# is where a Pod calls that has no such file yet, as it was made before the gateway had a certificate.
 
 # shellcheck disable=SC2034 # For those who source this.
 status=000 answer='' trouble=''
@@ -23,6 +24,15 @@ quoted() {
 post() {
     local said token
     status=000 answer='' trouble=''
+    # Where the gateway is may have changed since this script began.
+    if [[ -r ${settings:-} ]]; then
+        unset SUNK_HOOKS_URL_WITHOUT_TLS
+        # shellcheck disable=SC1090
+        source "$settings"
+    fi
+    if [[ -n ${SUNK_HOOKS_URL_WITHOUT_TLS:-} && ! -r ${SUNK_HOOKS_CA_FILE:-} ]]; then
+        SUNK_HOOKS_URL=$SUNK_HOOKS_URL_WITHOUT_TLS SUNK_HOOKS_CA_FILE=''
+    fi
     if [[ -z ${SUNK_HOOKS_URL:-} ]]; then
         trouble='SUNK_HOOKS_URL is not set'
         return 1

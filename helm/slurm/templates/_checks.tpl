@@ -20,7 +20,9 @@ what a schema can tell is told by values.schema.json.
 {{- include "slurm.checkKeys" (dict "root" . "secret" $keys) }}
 {{- include "slurm.checkMungeKey" (dict "root" . "secret" $keys) }}
 {{- $conf := lookup "v1" "ConfigMap" .Release.Namespace (printf "%s-slurm-conf" (include "slurm.fullname" .)) | default dict }}
-{{- include "slurm.checkAuthType" (dict "root" . "conf" $conf "pods" (lookup "v1" "Pod" .Release.Namespace "" | default dict).items) }}
+{{- $pods := (lookup "v1" "Pod" .Release.Namespace "" | default dict).items }}
+{{- include "slurm.checkAuthType" (dict "root" . "conf" $conf "pods" $pods) }}
+{{- include "slurm.checkHooksTls" (dict "root" . "pods" $pods) }}
 {{- end }}
 {{- end }}
 
@@ -236,6 +238,12 @@ topology.yaml: slurmConfig.topologyConfigMap
 {{- end }}
 
 {{- define "slurm.checkServices" -}}
+{{- range $key, $name := dict "hookGateway" "hooks" "rest" "rest" }}
+{{- $tls := include (printf "slurm.%sTls" $name) $ | fromJson }}
+{{- if and $tls.generate $tls.existingSecret }}
+{{- fail (printf "%s.tls.generate: %s.tls.existingSecret names a certificate already: set one of the two" $key $key) }}
+{{- end }}
+{{- end }}
 {{- $users := dict }}
 {{- range $name, $user := .Values.users }}
 {{- if lt (int64 $user.uid) 1000 }}

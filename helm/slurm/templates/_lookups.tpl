@@ -192,3 +192,22 @@ release's nodeset-controller), namespace (where that release wants our NodeSets,
 {{ $text }}
 {{- end }}
 {{- end }}
+
+{{- /* Prologs fail on a Pod that does not know the gateway's CA. Arguments: root, pods. */ -}}
+{{- define "slurm.checkHooksTls" -}}
+{{- $secret := include "slurm.hooksTlsSecret" .root }}
+{{- $isOpen := ne (include "slurm.hooksUrlWithoutTls" .root) "" }}
+{{- range $pod := ternary .pods list (ne $secret "") }}
+{{- $labels := $pod.metadata.labels | default dict }}
+{{- $isCompute := and (eq (dig "app.kubernetes.io/instance" "" $labels) $.root.Release.Name) (eq (dig "app.kubernetes.io/name" "" $labels) "slurmd") }}
+{{- $known := "" }}
+{{- range $pod.spec.volumes }}{{ if eq .name "hooks-ca" }}{{ $known = .secret.secretName }}{{ end }}{{ end }}
+{{- if and $isCompute (not $pod.metadata.deletionTimestamp) (ne $known $secret) }}
+{{- if and (not $known) (not $isOpen) }}
+{{- fail (printf "hookGateway.tls.required: the Pod %s was made without the CA of the hook gateway, so each job that starts there would fail: first upgrade with false, and set true when every compute Pod was replaced (docs/security.md, \"TLS of the hooks and of slurmrestd\")" $pod.metadata.name) }}
+{{- else if $known }}
+{{- fail (printf "hookGateway.tls: the Pod %s knows the CA of the Secret %s, and not that of %s, so each job that starts there would fail: turn TLS off and replace every compute Pod first; or set checks.cluster to false if both have the same CA (docs/security.md, \"TLS of the hooks and of slurmrestd\")" $pod.metadata.name $known $secret) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -130,13 +130,68 @@ there is none. While the sunk release is away, or is not looked at, what was cop
 {{- end }}
 {{- end }}
 
+{{- /* `hookGateway.tls` as JSON; values of an earlier version lack some of it. */ -}}
+{{- define "slurm.hooksTls" -}}
+{{- mergeOverwrite (dict "existingSecret" "" "generate" false "required" true) (.Values.hookGateway.tls | default dict | deepCopy) | toJson -}}
+{{- end }}
+
+{{- /* The Secret with the gateway's certificate; empty without TLS. */ -}}
+{{- define "slurm.hooksTlsSecret" -}}
+{{- $tls := include "slurm.hooksTls" . | fromJson -}}
+{{- $tls.existingSecret | default (ternary (printf "%s-hooks-tls" (include "slurm.fullname" .)) "" $tls.generate) -}}
+{{- end }}
+
 {{- define "slurm.hooksUrl" -}}
 {{- $host := printf "%s-hook-gateway.%s.svc" (include "slurm.fullname" .) .Release.Namespace -}}
-{{ if .Values.hookGateway.tls.existingSecret }}https://{{ $host }}:8443{{ else }}http://{{ $host }}:8080{{ end }}
+{{ if include "slurm.hooksTlsSecret" . }}https://{{ $host }}:8443{{ else }}http://{{ $host }}:8080{{ end }}
+{{- end }}
+
+{{- /* Where Pods call the gateway that do not have its CA yet; empty: nowhere. */ -}}
+{{- define "slurm.hooksUrlWithoutTls" -}}
+{{- if and (include "slurm.hooksTlsSecret" .) (not (include "slurm.hooksTls" . | fromJson).required) -}}
+http://{{ include "slurm.fullname" . }}-hook-gateway.{{ .Release.Namespace }}.svc:8080
+{{- end -}}
+{{- end }}
+
+{{- /*
+The volume with the CA of the gateway's certificate. Programs of users check it too. Arguments: root, optional (true:
+the Pod does not wait for one that is not made yet).
+*/ -}}
+{{- define "slurm.hooksCaVolume" -}}
+- {name: hooks-ca, secret: {secretName: {{ include "slurm.hooksTlsSecret" .root }}{{ if .optional }}, optional: true{{ end }}, defaultMode: 0444, items: [{key: ca.crt, path: ca.crt}]}}
+{{- end }}
+
+{{- /* `rest.tls` as JSON; values of an earlier version have none. */ -}}
+{{- define "slurm.restTls" -}}
+{{- mergeOverwrite (dict "existingSecret" "" "generate" false "required" true) (.Values.rest.tls | default dict | deepCopy) | toJson -}}
+{{- end }}
+
+{{- /* The Secret with the certificate in front of slurmrestd; empty without TLS. */ -}}
+{{- define "slurm.restTlsSecret" -}}
+{{- $tls := include "slurm.restTls" . | fromJson -}}
+{{- $tls.existingSecret | default (ternary (printf "%s-rest-tls" (include "slurm.fullname" .)) "" $tls.generate) -}}
+{{- end }}
+
+{{- /* Whether slurmrestd answers without TLS. */ -}}
+{{- define "slurm.restWithoutTls" -}}
+{{- if or (not (include "slurm.restTlsSecret" .)) (not (include "slurm.restTls" . | fromJson).required) }}true{{ end -}}
 {{- end }}
 
 {{- define "slurm.restUrl" -}}
-http://{{ include "slurm.fullname" . }}-rest.{{ .Release.Namespace }}.svc:6820
+{{- $host := printf "%s-rest.%s.svc" (include "slurm.fullname" .) .Release.Namespace -}}
+{{ if include "slurm.restTlsSecret" . }}https://{{ $host }}:6821{{ else }}http://{{ $host }}:6820{{ end }}
+{{- end }}
+
+{{- /* Which certificates the chart makes, as a JSON list of name, hosts. */ -}}
+{{- define "slurm.certificates" -}}
+{{- $made := list -}}
+{{- range $name, $service := dict "hooks" "hook-gateway" "rest" "rest" -}}
+{{- if (include (printf "slurm.%sTls" $name) $ | fromJson).generate -}}
+{{- $host := printf "%s-%s.%s" (include "slurm.fullname" $) $service $.Release.Namespace -}}
+{{- $made = append $made (dict "name" $name "hosts" (list $host (printf "%s.svc" $host))) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $made -}}
 {{- end }}
 
 {{- define "slurm.isConnected" -}}

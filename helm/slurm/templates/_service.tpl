@@ -89,6 +89,9 @@ spec:
             {{- end }}
             {{- if .token }}
             {{- $env = merge (dict "SLURM_URL" (include "slurm.restUrl" $root) "SLURM_TOKEN_FILE" "/run/slurm-token/token" "SLURM_USER" $root.Values.syncer.slurmUser) $env }}
+            {{- if include "slurm.restTlsSecret" $root }}
+            {{- $env = merge (dict "SLURM_CA_FILE" "/etc/sunk/rest-ca/ca.crt") $env }}
+            {{- end }}
             {{- end }}
             {{- with $root.Values.tracing }}{{ if .endpoint }}
             {{- $env = merge (dict "TRACES_ENDPOINT" .endpoint "TRACES_RATIO" .ratio) $env }}
@@ -116,6 +119,9 @@ spec:
             - {name: tmp, mountPath: /tmp}
             {{- if .token }}
             - {name: token, mountPath: /run/slurm-token, readOnly: true}
+            {{- if include "slurm.restTlsSecret" $root }}
+            - {name: rest-ca, mountPath: /etc/sunk/rest-ca, readOnly: true}
+            {{- end }}
             {{- end }}
             {{- if .checksUsers }}
             - {name: users, mountPath: /run/users, readOnly: true}
@@ -143,6 +149,9 @@ spec:
         - {name: scripts, configMap: {name: {{ $fullname }}-scripts, items: [{key: token.py, path: token.py}]}}
         - {name: keys, secret: {secretName: {{ include "slurm.keysSecret" $root }}, defaultMode: 0400, items: [{key: jwt.key, path: jwt.key}]}}
         - {name: token, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
+        {{- with include "slurm.restTlsSecret" $root }}
+        - {name: rest-ca, secret: {secretName: {{ . }}, defaultMode: 0400, items: [{key: ca.crt, path: ca.crt}]}}
+        {{- end }}
         {{- end }}
         {{- range .volumes }}
         - {{ merge (dict "name" .name) .source | toJson }}

@@ -52,7 +52,10 @@ def _parser() -> argparse.ArgumentParser:
         found.set_defaults(command=command)
         return found
 
-    add("prepare", _prepare, "build programs and images that the lab needs, once")
+    prepare = add("prepare", _prepare, "build programs and images that the lab needs, once")
+    prepare.add_argument(
+        "--services", action="store_true", help="the images of the services too, anew after each change"
+    )
     up = add("up", _up, "start what does not run: NATS, Kubernetes, Slurm, the services")
     up.add_argument("--kube", action="store_true", help="Kubernetes alone")
     up.add_argument("--nodes", type=int, default=4, help="with --kube: how many nodes")
@@ -86,7 +89,7 @@ def _first(config: LabConfig) -> FirstSlurm:
     return FirstSlurm(config.slurm, config.folder / "opening", cache=config.cache, say=_say)
 
 
-def _prepare(config: LabConfig, _: argparse.Namespace) -> int:
+def _prepare(config: LabConfig, arguments: argparse.Namespace) -> int:
     try:
         check_machine()
     except LabError as error:
@@ -96,6 +99,8 @@ def _prepare(config: LabConfig, _: argparse.Namespace) -> int:
     for release in RELEASES:
         image_of(release, config.cache, _say)
     service_images.prepare(config.cache, _say)
+    if arguments.services:  # Else the first test that installs a chart makes them, in its time.
+        service_images.archive_of(service_images.SERVICES, config.cache, _say)
     nats_image.archive_of(config.cache)
     return 0
 

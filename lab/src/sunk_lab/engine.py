@@ -22,7 +22,7 @@ from sunk_lab import nats_image
 from sunk_lab.debian import need_root
 from sunk_lab.errors import LabError
 from sunk_lab.kube.prerequisites import Say, require
-from sunk_lab.processes import Processes, wait_for
+from sunk_lab.processes import PATIENCE_S, Processes, wait_for
 
 _DOCKER_SOCKET: Final = Path("/var/run/docker.sock")
 _PODMAN: Final = "podman"
@@ -82,7 +82,9 @@ class EngineNats:
             _load(nats_image.archive_of(self._cache), surroundings)
             container = DockerContainer(nats_image.tag(), docker_client_kw=surroundings)
             container.with_exposed_ports(nats_image.PORT)
-            container.waiting_for(LogMessageWaitStrategy("Server is ready").with_startup_timeout(30))
+            container.waiting_for(
+                LogMessageWaitStrategy("Server is ready").with_startup_timeout(int(PATIENCE_S))
+            )
             self._container = container
             container.start()
         except DockerException as error:

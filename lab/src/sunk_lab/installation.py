@@ -30,7 +30,7 @@ NAMESPACE: Final = "slurm"
 SUNK_NAMESPACE: Final = "sunk"
 SMALL: Final = {"requests": {"cpu": "10m"}}
 _BASELINE: Final = {"pod-security.kubernetes.io/enforce": "baseline"}
-_READY_S: Final = 240
+_READY_S: Final = 900
 
 
 class Installation:
@@ -124,6 +124,47 @@ class Installation:
         told = self.login("sinfo -h -N -o '%N|%E|%T'").splitlines()
         rows = (line.split("|") for line in told)
         return {node: reason for node, reason, state in rows if state.startswith("drain")}
+
+    def slurmd_on(self, node: str) -> str:
+        """Return the Slurm node, and compute Pod, on the Node *node*."""
+        (name,) = (
+            pod["metadata"]["name"]
+            for pod in self.items("pod")
+            if "sunk.coreweave.com/nodeset" in pod["metadata"]["labels"] and pod["spec"]["nodeName"] == node
+        )
+        return str(name)
+
+    def uids_of(self, deployment: str) -> list[str]:
+        """Return the uids of the Pods of *deployment*, which is in the namespace of Slurm."""
+        return [uid for name, uid in self.uids("pod").items() if name.startswith(f"{deployment}-")]
+
+    @contextlib.contextmanager
+    def without_pods(self, deployment: str) -> Generator[None]:
+        """Have no Pod of *deployment* meanwhile; one is ready afterwards."""
+        scale = ("scale", f"deployment/{deployment}")
+        self.kubectl(*scale, "--replicas=0")
+        try:
+            wait_for(f"{deployment} to go", lambda: not self.uids_of(deployment))
+            yield
+        finally:
+            self.kubectl(*scale, "--replicas=1")
+            self.await_rollout(deployment)
+
+    def await_rollout(self, deployment: str) -> None:
+        """Wait until the Pods of *deployment* are the newest, and ready."""
+        self.kubectl("rollout", "status", f"deployment/{deployment}", "--timeout=110s")
+
+    @contextlib.contextmanager
+    def without_rights(self, namespace: str, binding: str) -> Generator[None]:
+        """Have no RoleBinding *binding* meanwhile."""
+        name = ("-n", namespace, "rolebinding", binding)
+        found = json.loads(self.lab.kubectl("get", *name, "-o", "json"))
+        kept = {key: found["metadata"].get(key, {}) for key in ("name", "namespace", "labels", "annotations")}
+        self.lab.kubectl("delete", *name)
+        try:
+            yield
+        finally:
+            self.lab.kubectl("create", "-f", "-", input=json.dumps(found | {"metadata": kept}))
 
     def restart_machine(self, node: str, condition: str) -> None:
         """Do as a platform that a Node's *condition* asks for a reboot: power off, no condition, power on."""

@@ -14,8 +14,8 @@ from typing import Final, Self
 import httpx
 
 from sunk_lab.nats import NatsServer
+from sunk_lab.ports import free_ports
 from sunk_lab.processes import wait_for
-from sunk_lab.slurm.ports import free_ports
 
 SIZE: Final = 3
 

@@ -35,7 +35,7 @@ _SUITES: Final = {(3, 11): "bookworm", (3, 13): "trixie"}
 """The Debian suite by its Python: packages with compiled parts are for one."""
 _USER: Final = debian.User(name="sunk", uid=65532, home="/nonexistent")
 _KEPT: Final = 4  # Several runs of different code may be under way.
-_BUILD_TIMEOUT_S: Final = 300.0
+_BUILD_TIMEOUT_S: Final = 900.0
 _VOLATILE: Final = ("proc/", "sys/", "dev/", "run/", "tmp/")
 
 

@@ -11,7 +11,6 @@ import signal
 import socket
 import struct
 import sys
-import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,8 +34,6 @@ _SHORTEST: Final = 20
 """A header of IPv4, and one of TCP."""
 _PAUSE_S: Final = 0.2
 _PATIENCE_S: Final = 120.0
-_DRAIN_S: Final = 5.0
-"""For how long at most it is read on after the end."""
 _GAP: Final = b"\0gap\0"
 _NAME: Final = "sniffer"
 
@@ -154,10 +151,11 @@ def segment(packet: bytes) -> tuple[bytes, int, bytes, int, int, bytes] | None:
 
 def main(path: str) -> None:
     """Write what comes to *path* until SIGTERM; what has come before it is written too."""
-    until: list[float] = []
+    has_ended, seen, wanted, lost = False, 0, None, 0
 
     def end(_number: int, _frame: object) -> None:
-        until.append(time.monotonic() + _DRAIN_S)
+        nonlocal has_ended
+        has_ended = True
 
     signal.signal(signal.SIGTERM, end)
     with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ALL)) as found:
@@ -166,20 +164,24 @@ def main(path: str) -> None:
         new = Path(path).with_suffix(".new")
         with new.open("wb") as file:
             new.rename(path)
-            while not until or time.monotonic() < until[0]:
+            while wanted is None or seen < wanted:
+                if has_ended and wanted is None:
+                    came, lost = struct.unpack("II", found.getsockopt(_SOL_PACKET, _STATISTICS, 8))
+                    wanted = came - lost  # What comes later does not count.
+                    continue
                 try:
                     packet, (interface, protocol, kind, *_) = found.recvfrom(_LONGEST)
                 except TimeoutError:
-                    if until:
+                    if wanted is not None:
                         break
                     continue
+                seen += 1
                 # The loopback shows each packet twice.
                 if protocol != _IPV4 or (kind == _OUTGOING and interface == "lo"):
                     continue
                 if part := segment(packet):
                     *address, payload = part
                     file.write(_RECORD.pack(interface.encode()[:16], *address, len(payload)) + payload)
-            _, lost = struct.unpack("II", found.getsockopt(_SOL_PACKET, _STATISTICS, 8))
         _told(Path(path)).write_text(str(lost))
 
 

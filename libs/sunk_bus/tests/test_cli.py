@@ -18,14 +18,14 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from sunk_bus.main import main
 from sunk_bus.reading import last_seq
 from sunk_events import subjects
-from sunk_events.base import Event, Reply
+from sunk_events.base import Event, Reply, Request
 from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
-from sunk_events.requests import ExplainSlurmNode, Explanation, Finding, Refused
+from sunk_events.requests import ExplainKubeNode, ExplainSlurmNode, Explanation, Finding, Refused
 from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import BusUnavailableError, PermanentError
 from sunk_runtime.jetstream import Bus, BusSettings
 from sunk_runtime.leases import BusLease
-from sunk_runtime.requests import answering
+from sunk_runtime.requests import answering, ask_until
 from sunk_runtime.settle import FactConsumer, Handle
 from sunk_runtime.testing import WITHIN_S, until
 from sunk_runtime.views import StateView, following
@@ -392,8 +392,17 @@ async def test_a_reader_that_has_seen_enough_ends_tail_without_a_word(
 
 
 async def test_explain_shows_what_the_services_say_of_a_node_and_who_says_nothing(
-    bus: Bus, settings: BusSettings
+    bus: Bus, settings: BusSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def ask_the_silent_one_briefly(
+        on: Bus, cluster: str, question: Request, *, deadline: float
+    ) -> Reply:
+        if isinstance(question, ExplainKubeNode):
+            deadline = anyio.current_time() + 0.3
+        return await ask_until(on, cluster, question, deadline=deadline)
+
+    monkeypatch.setattr("sunk_bus.explain.ask_until", ask_the_silent_one_briefly)
+
     async def answer(question: ExplainSlurmNode) -> Reply:
         if question.node != "gpu-1":
             return Refused(code="unknown_node", reason=f"Slurm knows no node {question.node}")
@@ -402,8 +411,8 @@ async def test_explain_shows_what_the_services_say_of_a_node_and_who_says_nothin
         )
 
     async with answering(bus, "c1", ExplainSlurmNode, answer):
-        told = await run(settings, "--timeout", "1", "explain", "node", "gpu-1")
-        untold = await run(settings, "--timeout", "1", "explain", "node", "gpu-2")
+        told = await run(settings, "--timeout", "60", "explain", "node", "gpu-1")
+        untold = await run(settings, "--timeout", "60", "explain", "node", "gpu-2")
 
     assert told.status == 0
     assert [cell.strip() for cell in told.out.splitlines()[-2].split("  ") if cell] == [

@@ -164,6 +164,20 @@ def test_a_release_with_other_bounds_is_judged_by_these() -> None:
     assert bounds([{"alert": "Other", "expr": "x > 1"}, {"alert": "SunkBusSilent"}, {}]) == {}
 
 
+@pytest.mark.parametrize(
+    ("bound", "times", "is_found"), [(3, 3, False), (3, 4, True), (1, 2, True), (1, 1, False)]
+)
+def test_a_counter_that_has_risen_above_the_bound_of_its_release_is_found_however_low_that_is(
+    bound: float,
+    times: float,
+    is_found: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    refusals = (Sample({"told": "drain"}, times),)
+    young = reading("slurm/g", now={"sunk_hook_refusals_total": refusals, STARTED: (Sample({}, 99_900.0),)})
+
+    assert runbooks(young, others={"SunkLocksRefused": bound}) == ["SunkLocksRefused"] * is_found
+
+
 def leader(pod: str, cluster: str, now: float, before: float | None = None) -> Reading:
     """Return a syncer that leads, or does not."""
     labels = {"lease": "syncer"}

@@ -1,5 +1,6 @@
 """An API server that misbehaves: what comes of it is later, again or never, and never a wrong view."""
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -13,13 +14,14 @@ from anyio.abc import SocketAttribute, SocketStream
 
 from sunk_kube import api
 from sunk_kube.answers import RETRY_LAST_S
+from sunk_kube.bodies import EventText
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.errors import KubeBusyError, KubeUnavailableError
 from sunk_kube.leases import KubeLease
 from sunk_kube.objects import KubeObject
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import LEASES, PODS, Resource
-from sunk_kube.testing import pod
+from sunk_kube.testing import SampleReason, pod
 from sunk_runtime.errors import ConfigError
 from sunk_runtime.testing import WITHIN_S, until
 
@@ -198,6 +200,17 @@ async def test_a_budget_that_forbids_an_eviction_holds_nobody_else_up(tmp_path: 
         assert await client.list_all(PODS) == []
 
 
+async def test_a_namespace_with_too_many_events_holds_nobody_else_up(tmp_path: Path) -> None:
+    too_many = answer(429, {"reason": "TooManyRequests"}, Retry_After="3600")
+    async with server(tmp_path, too_many, listed()) as client:
+        with pytest.raises(KubeBusyError):
+            await client.record(
+                PODS, pod(), EventText(reason=SampleReason.WAITING, action="Evicting", note="because")
+            )
+
+        assert await client.list_all(PODS) == []
+
+
 async def test_a_server_that_is_not_there_means_later(tmp_path: Path) -> None:
     async with server(tmp_path, silence) as client:
         pass
@@ -261,6 +274,7 @@ async def test_an_address_that_is_none_is_said_at_the_start(
 def renewed_often(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RENEW_S", "PAUSE_S"):
         monkeypatch.setattr(api, name, 0.01)
+    monkeypatch.setattr(api, "PLUGIN_ENDS_S", WITHIN_S)  # No test leaves a plugin running.
 
 
 async def token_of(client: KubeClient, heard: list[bytes]) -> str:
@@ -380,6 +394,53 @@ async def test_a_plugin_that_hangs_is_one_process_and_holds_no_call_up(tmp_path:
         assert runs.read_text() == "\n\n"
         await anyio.Path(gate).write_bytes(b"")
         await token_becomes("2", client, heard)
+
+
+@pytest.mark.usefixtures("renewed_often")
+async def test_a_plugin_that_runs_at_the_end_is_waited_for_but_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, gate, ended = (tmp_path / name for name in ("runs", "gate", "ended"))
+    os.mkfifo(gate)
+    start, started = asyncio.create_subprocess_exec, list[asyncio.subprocess.Process]()
+
+    async def started_and_kept(*words: Any, **more: Any) -> asyncio.subprocess.Process:  # noqa: ANN401 - whatever the real one takes
+        started.append(await start(*words, **more))
+        return started[-1]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", started_and_kept)
+    user = plugin(runs, ends="2026-01-01T00:00:00Z", then=f"sleep 0.2; echo >> {ended};")
+    with anyio.CancelScope() as cancelled:
+        async with server(tmp_path, listed(), user=user):
+            await until(lambda: runs.read_text() == "\n\n")
+            cancelled.cancel()
+    assert ended.read_text() == "\n"
+
+    monkeypatch.setattr(api, "PLUGIN_ENDS_S", 0.1)
+    runs.unlink()
+    user = plugin(runs, ends="2026-01-01T00:00:00Z", then=f"cat {gate}; echo >> {ended};")
+    with anyio.fail_after(WITHIN_S):
+        async with server(tmp_path, listed(), user=user):
+            await until(lambda: runs.read_text() == "\n\n")
+    assert ended.read_text() == "\n"
+    with anyio.fail_after(WITHIN_S):
+        await anyio.Path(gate).write_bytes(b"")
+        await started[-1].communicate()  # Else a test after this one has the warning of an open transport.
+    assert ended.read_text() == "\n\n"
+
+
+async def test_a_call_that_is_refused_last_starts_no_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "PAUSE_S", 0.0)
+    runs = tmp_path / "runs"
+    user = plugin(runs, then="sleep 1000;")
+    with anyio.fail_after(WITHIN_S):
+        async with server(tmp_path, answer(401, {}), user=user) as client:
+            await anyio.sleep(0.05)  # What renews the token waits for a call that is refused.
+            with suppress(KubeUnavailableError):
+                await client.list_all(PODS)
+    assert runs.read_text() == "\n"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # The library's own.

@@ -248,7 +248,7 @@ async def test_what_belongs_to_what_is_gone_goes_too(kube: KubeClient, namespace
 
 
 async def test_a_deleted_pod_stays_until_its_containers_have_ended(kube: KubeClient, namespace: str) -> None:
-    made = await running(kube, namespace, pod("a", await node_of(kube), grace_s=30, stops_s=2))
+    made = await running(kube, namespace, pod("a", await node_of(kube), grace_s=30, stops_s=10))
     await kube.delete(PODS, "a", namespace, uid=made.metadata.uid)
     leaving = await kube.get(PODS, "a", namespace)
     await kube.delete(PODS, "a", namespace, grace_period_s=60)  # Longer is not granted.
@@ -260,23 +260,22 @@ async def test_a_deleted_pod_stays_until_its_containers_have_ended(kube: KubeCli
 
 
 async def test_a_pods_grace_may_be_shortened_but_its_hook_goes_on(kube: KubeClient, namespace: str) -> None:
-    hook_s = 20
     node = await node_of(kube)
-    await running(kube, namespace, pod("a", node, grace_s=600, stops_s=hook_s))
-    deleted = anyio.current_time()
+    await running(kube, namespace, pod("a", node, grace_s=600, stops_s=180))
     await kube.delete(PODS, "a", namespace)
     before = await kube.get(PODS, "a", namespace)
     await running(kube, namespace, pod("b", node))  # Its kubelet had heard of the end of the other before.
     await kube.delete(PODS, "a", namespace, grace_period_s=1)
     after = await kube.get(PODS, "a", namespace)
-    await gone(kube, namespace, "a")
-    took_s = anyio.current_time() - deleted
+    await anyio.sleep(10)  # Many times the second that remains of its grace.
+    later = await kube.find(PODS, "a", namespace)
+    await kube.delete(PODS, "a", namespace, grace_period_s=0)
 
     assert before.metadata.deletion_timestamp is not None
     assert after.metadata.deletion_timestamp is not None
     assert after.metadata.deletion_grace_period_seconds == 1
     assert after.metadata.deletion_timestamp < before.metadata.deletion_timestamp
-    assert took_s >= hook_s
+    assert later is not None
 
 
 async def test_a_pods_end_is_never_moved_into_the_past(kube: KubeClient, namespace: str) -> None:

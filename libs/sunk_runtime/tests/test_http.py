@@ -18,18 +18,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from sunk_lab.ports import free_port
 from sunk_runtime.errors import PermanentError
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.http_guard import HEAD_MAX, HEAD_TIMEOUT_S, line_of
 from sunk_runtime.testing import WITHIN_S
 
 pytestmark = pytest.mark.anyio
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 async def get(port: int, path: str, *, within_s: float = WITHIN_S) -> tuple[int, bytes]:

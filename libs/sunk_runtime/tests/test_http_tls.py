@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from sunk_lab.ports import free_port
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.http_guard import common_name, line_of
 from sunk_runtime.testing import until
@@ -31,12 +32,6 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
         [*made, "-subj", f"/CN={name}", "-keyout", key, "-out", crt], check=True, capture_output=True
     )
     return crt, key
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def get(port: int, mine: tuple[Path, Path] | None = None, *, before: bytes = b"") -> bytes:

@@ -1,5 +1,4 @@
 import logging
-import time
 from typing import Any
 
 import anyio
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.anyio
 KEY = subjects.key_subject(subjects.lease_bucket("c1"), "syncer")
 
 
-def lease(bus: Bus, holder: str, ttl_s: int = 1) -> BusLease:
+def lease(bus: Bus, holder: str, ttl_s: int = 30) -> BusLease:
     return BusLease(bus, "c1", "syncer", holder, ttl_s=ttl_s)
 
 
@@ -30,7 +29,6 @@ class Replica:
         self.lease = lease(bus, name, ttl_s)
         self.tokens: list[int] = []
         self.leadership: Leadership | None = None
-        self.ended_at = 0.0
         self.scope = anyio.CancelScope()
 
     @property
@@ -48,11 +46,10 @@ class Replica:
             await anyio.sleep_forever()
         finally:
             self.leadership = None
-            self.ended_at = time.monotonic()
 
 
-RENEWALS = 6
-"""So many take well over one TTL, of which each is a quarter."""
+RENEWALS = 12
+"""So many, one each second, take longer than a TTL of ten."""
 
 
 async def revision(bus: Bus) -> int:
@@ -71,10 +68,10 @@ class TestBusLease(LeaseConformance):
 
 
 async def test_renewing_states_the_time_to_live_again(bus: Bus) -> None:
-    holder = lease(bus, "a", ttl_s=1)
+    holder = lease(bus, "a", ttl_s=5)
     await holder.acquire()
     for _ in range(3):
-        await anyio.sleep(0.4)
+        await anyio.sleep(2)
         assert await holder.renew() is not None  # Well over one TTL by now, and it was never free.
         assert await lease(bus, "b").acquire() is None
 
@@ -89,7 +86,7 @@ async def test_renewing_states_the_time_to_live_again(bus: Bus) -> None:
 
 
 async def test_a_lease_that_ended_is_not_renewed_but_can_be_taken_again(bus: Bus) -> None:
-    holder = lease(bus, "a", ttl_s=1)
+    holder = lease(bus, "a", ttl_s=5)
     await holder.acquire()
 
     async def is_expired() -> bool:
@@ -147,8 +144,13 @@ async def test_a_lease_with_garbage_in_it_is_somebody_elses(bus: Bus, garbage: b
     assert await lease(bus, "a").acquire() is None
 
 
-async def test_two_replicas_never_lead_at_once_and_the_other_takes_over_after_a_release(bus: Bus) -> None:
-    a, b = Replica(bus, "a", ttl_s=3), Replica(bus, "b", ttl_s=3)
+async def test_two_replicas_never_lead_at_once_and_the_other_takes_over_after_a_release(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sunk_runtime.leases.RELEASE_S", WITHIN_S)  # However busy the machine is.
+    ttl_s = 10 * int(WITHIN_S)  # It does not run out while the test waits.
+    a, b = Replica(bus, "a", ttl_s), Replica(bus, "b", ttl_s)
+    await give_up(lease(bus, "former"))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(a.run)
         await until(lambda: a.is_leading)
@@ -157,7 +159,7 @@ async def test_two_replicas_never_lead_at_once_and_the_other_takes_over_after_a_
         assert not b.is_leading
 
         a.scope.cancel()  # As SIGTERM does.
-        await until(lambda: b.is_leading, within_s=1)
+        await until(lambda: b.is_leading)
 
         assert not a.is_leading
         assert b.tokens[0] > max(a.tokens)
@@ -168,7 +170,7 @@ async def test_when_the_holder_is_killed_another_leads_after_the_time_to_live(
     bus: Bus, settings: BusSettings
 ) -> None:
     async with connect(settings, "killed") as killed:
-        assert await lease(killed, "a", ttl_s=1).acquire() is not None  # It never renews again.
+        assert await lease(killed, "a", ttl_s=5).acquire() is not None  # It never renews again.
     b = Replica(bus, "b")
 
     async with anyio.create_task_group() as tasks:
@@ -179,7 +181,8 @@ async def test_when_the_holder_is_killed_another_leads_after_the_time_to_live(
 
 
 async def test_a_leader_renews_for_as_long_as_it_works(bus: Bus) -> None:
-    a, b = Replica(bus, "a"), Replica(bus, "b")
+    a, b = Replica(bus, "a", ttl_s=10), Replica(bus, "b", ttl_s=10)
+    await give_up(lease(bus, "former"))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(a.run)
         await until(lambda: a.is_leading)
@@ -202,11 +205,10 @@ async def test_the_holder_stops_before_its_lease_ends_when_nats_hangs(bus: Bus, 
         assert leadership is not None
 
         server.hang()
-        stopped = time.monotonic()
+        # Others wait for the whole TTL from when the last renewal came to the server.
+        assert leadership.left_s < a.lease.ttl_s * (1 - MARGIN_SHARE)
         await until(lambda: not a.is_leading)
 
-        # The last renewal came before the server hung, so the lease ends at most its TTL after that.
-        assert a.ended_at < stopped + a.lease.ttl_s
         with pytest.raises(LostLeadershipError):
             leadership.check()
         server.resume()

@@ -116,7 +116,7 @@ async def test_an_ordered_consumer_of_a_stream_that_was_made_anew_waits_for_its_
 
     config = ConsumerConfig(mem_storage=True)
     await js.subscribe(
-        subjects.facts("c1"), cb=see, stream=STREAM, config=config, ordered_consumer=True, idle_heartbeat=0.2
+        subjects.facts("c1"), cb=see, stream=STREAM, config=config, ordered_consumer=True, idle_heartbeat=2
     )
     for number in range(3):
         await bus.publish(f"sunk.ev.c1.{number}", b"")
@@ -140,13 +140,13 @@ async def test_an_ordered_consumer_ends_nats_pys_reader_over_newer_acknowledgeme
 
     with NatsServer(tmp_path / "newer", extra="feature_flags { js_ack_fc_v2: true }") as server:
         client = await nats.connect(server.url, error_cb=see)
-        js = client.jetstream(timeout=1)
+        js, impatient = client.jetstream(timeout=60), client.jetstream(timeout=1)
         await js.add_stream(name="S", subjects=["s"])
         await js.subscribe("s", cb=see, stream="S", ordered_consumer=True)
 
         async def is_deaf() -> bool:
             try:
-                await js.stream_info("S")
+                await impatient.stream_info("S")
             except TimeoutError:
                 return True
             return False
@@ -230,7 +230,7 @@ async def test_an_endpoint_of_a_micro_service_answers_one_question_after_the_oth
         with pytest.raises(TimeoutError):
             await client.request("ask", b"fails", timeout=0.5)
         held.set()
-    refused = await client.request("ask", b"fails")
+    refused = await client.request("ask", b"fails", timeout=60)
     await service.stop()
 
     assert refused.headers is not None

@@ -27,7 +27,8 @@ PRIORITY = {"priority": {"set": True, "infinite": False, "number": 77}}
 async def bare(cluster: HostSlurm) -> AsyncIterator[httpx.AsyncClient]:
     """slurmrestd without our client in between; leaves no job."""
     url = f"{cluster.url}/slurm/{cluster.release.api}/"
-    async with httpx.AsyncClient(base_url=url, headers={"X-SLURM-USER-TOKEN": cluster.token()}) as bare:
+    headers = {"X-SLURM-USER-TOKEN": cluster.token()}
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as bare:
         yield bare
         cluster.exec("scancel", "--user=root")
 

@@ -72,7 +72,7 @@ class Servers(httpx.AsyncBaseTransport):
         return sum(text in asked for asked in self.asked)
 
 
-def client(servers: Servers, *, timeout_s: float = 0.05) -> SlurmClient:
+def client(servers: Servers, *, timeout_s: float = 60.0) -> SlurmClient:
     url = ", ".join(f"http://{host}" for host in servers.moods)
     return SlurmClient(url, OneToken(), timeout_s=timeout_s, transport=servers)
 
@@ -91,7 +91,7 @@ async def test_one_that_hangs_is_asked_a_few_times_and_then_nobody_waits_for_it(
     servers = Servers(a="hangs")
     failed: list[SlurmUnavailableError] = []
     before: list[int] = []
-    async with client(servers) as slurm, anyio.create_task_group() as tasks:
+    async with client(servers, timeout_s=0.05) as slurm, anyio.create_task_group() as tasks:
 
         async def ask() -> None:
             with pytest.raises(SlurmUnavailableError) as raised:
@@ -115,7 +115,7 @@ async def test_one_that_hangs_is_asked_a_few_times_and_then_nobody_waits_for_it(
 async def test_an_outage_is_told_by_what_began_it_however_many_calls_it_meets() -> None:
     servers = Servers(a="hangs")
     texts: list[str] = []
-    async with client(servers) as slurm:
+    async with client(servers, timeout_s=0.05) as slurm:
         for _ in range(FAILURES + 200):
             with pytest.raises(SlurmUnavailableError) as caught:
                 await slurm.node("n1")
@@ -149,7 +149,7 @@ async def test_a_circuit_is_closed_by_a_probe_and_whoever_waits_is_woken() -> No
 
 async def test_a_probe_asks_in_the_version_that_was_in_use_and_does_not_wait_for_the_list_of_all() -> None:
     servers = Servers(a="well")
-    async with client(servers, timeout_s=5) as slurm:
+    async with client(servers) as slurm:
         await slurm.node("n1")
         servers.moods["a"] = "cuts"
         for _ in range(FAILURES):
@@ -165,7 +165,7 @@ async def test_a_probe_asks_in_the_version_that_was_in_use_and_does_not_wait_for
 
 async def test_callers_without_patience_have_the_versions_written_once_and_end_up_with_one() -> None:
     servers = Servers(a="is slow to say its versions")
-    async with client(servers, timeout_s=5) as slurm:
+    async with client(servers) as slurm:
         answered: list[object] = []
 
         async def ask() -> None:
@@ -184,7 +184,7 @@ async def test_callers_without_patience_have_the_versions_written_once_and_end_u
 async def test_versions_that_are_not_told_are_one_failure_however_many_calls_wait_for_them() -> None:
     servers = Servers(a="cuts")
     failed: list[SlurmUnavailableError] = []
-    async with client(servers, timeout_s=5) as slurm, anyio.create_task_group() as tasks:
+    async with client(servers) as slurm, anyio.create_task_group() as tasks:
 
         async def ask() -> None:
             with pytest.raises(SlurmUnavailableError, match="ask slurmrestd for its API versions") as raised:
@@ -201,13 +201,16 @@ async def test_versions_that_are_not_told_are_one_failure_however_many_calls_wai
     assert servers.count("openapi") == 1 + 1
 
 
-async def test_a_call_that_was_not_answered_does_not_have_the_versions_written_again() -> None:
+async def test_a_call_that_was_not_answered_does_not_have_the_versions_written_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sunk_slurm.reads.LIST_TIMEOUT_S", 0.05)
     servers = Servers(a="well")
     async with client(servers) as slurm:
         await slurm.node("n1")
         servers.moods["a"] = "hangs"
         with pytest.raises(SlurmUnavailableError, match="no answer within"):
-            await slurm.node("n1")
+            await slurm.nodes()
         servers.moods["a"] = "well"
         await slurm.node("n1")
 
@@ -216,8 +219,8 @@ async def test_a_call_that_was_not_answered_does_not_have_the_versions_written_a
 
 async def test_calls_whose_turn_did_not_come_are_no_failures_of_the_server() -> None:
     servers = Servers(a="well")
-    async with client(servers) as slurm, anyio.create_task_group() as tasks:
-        await slurm.node("n1")
+    async with client(servers, timeout_s=0.05) as slurm, anyio.create_task_group() as tasks:
+        await slurm.nodes()  # A list has more time.
         servers.moods["a"] = "hangs over lists"
         for _ in range(MAX_CONNECTIONS):
             tasks.start_soon(slurm.nodes)
@@ -230,9 +233,16 @@ async def test_calls_whose_turn_did_not_come_are_no_failures_of_the_server() -> 
 
 async def test_the_next_server_is_asked_where_one_fails_and_the_first_again_when_it_is_well() -> None:
     servers = Servers(a="hangs", b="well")
-    async with client(servers) as slurm:
-        for _ in range(FAILURES):
-            assert await slurm.node("n1") is not None
+    async with client(servers, timeout_s=5) as slurm:
+        found: list[object] = []
+
+        async def ask() -> None:
+            found.append(await slurm.node("n1"))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(FAILURES):
+                tasks.start_soon(ask)
+        assert None not in found
         before = servers.count("a/")
         await slurm.node("n1")
         was_left_alone = servers.count("GET a/slurm") + servers.count("a/openapi") == before
@@ -247,7 +257,7 @@ async def test_the_next_server_is_asked_where_one_fails_and_the_first_again_when
 
 async def test_the_next_server_is_asked_where_one_cannot_reach_slurmctld() -> None:
     servers = Servers(a="is cut off from slurmctld", b="well")
-    async with client(servers, timeout_s=5) as slurm:
+    async with client(servers) as slurm:
         assert await slurm.node("n1") is not None
         with pytest.raises(SlurmUnavailableError) as raised:
             await slurm.submit_job(TRIVIAL)

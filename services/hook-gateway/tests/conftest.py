@@ -8,10 +8,11 @@ import httpx
 import pytest
 
 from sunk_hook_gateway.testing.cluster import HOOKS
-from sunk_hook_gateway.testing.hooks import CLUSTER, free_port
+from sunk_hook_gateway.testing.hooks import CLUSTER
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_hook_gateway.testing.process import Process, settings_of
 from sunk_lab.nats import NatsServer
+from sunk_lab.ports import free_port
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES, Release
 from sunk_lab.slurm.testing import running_slurm

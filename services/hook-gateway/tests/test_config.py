@@ -19,6 +19,11 @@ from sunk_runtime.errors import ConfigError
             id="two ways at once",
         ),
         pytest.param({"CLUSTER": "c1", "TLS_CERT_FILE": "/c"}, "need each other", id="no key"),
+        pytest.param(
+            {"CLUSTER": "c1", "TLS_CERT_FILE": "/c", "TLS_KEY_FILE": "/k", "TLS_REQUIRED": "false"},
+            "TLS_REQUIRED=false needs SUNK_HOOK_GATEWAY_HOOKS_PORT",
+            id="no port without TLS",
+        ),
     ],
 )
 def test_a_wrong_setting_is_named(

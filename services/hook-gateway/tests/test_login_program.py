@@ -9,8 +9,11 @@ import pytest
 
 from sunk_hook_gateway.testing.cluster import FILES
 from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway, scripted_gateway
+from sunk_runtime.testing import WITHIN_S
 
-PROGRAM = (FILES / "scripts/sunkctl.py").read_text().replace("WITHIN_S = 20.0", "WITHIN_S = 2.5")
+PROGRAM = (FILES / "scripts/sunkctl.py").read_text()
+SCONTROL, CALLS = "timeout=WITHIN_S,", "time.monotonic() + WITHIN_S"
+"""What the program waits for: Slurm's token, and all calls together. Each call has a bound of its own."""
 NOTHING: Said = (200, {"findings": []})
 AGAIN: Said = (503, {"retry": True, "error": "views are not read yet"})
 
@@ -38,10 +41,15 @@ class Login:
     def called(self) -> list[str]:
         return (self._folder / "called").read_text().splitlines()
 
-    def run(self, *arguments: str, url: str | None = None, token: str = "") -> tuple[int, str, str]:
-        """Return status, output and errors of the program."""
-        (self._folder / "hooks.env").write_text(f"# Of the chart.\nSUNK_HOOKS_URL={url or self._url}\n")
-        (self._folder / "sunkctl.py").write_text(PROGRAM)
+    def run(
+        self, *arguments: str, url: str | None = None, token: str = "", short: str = "", more: str = ""
+    ) -> tuple[int, str, str]:
+        """Return status, output and errors of the program; only the wait *short* runs out soon."""
+        assert short in PROGRAM
+        program = PROGRAM.replace(short, short.replace("WITHIN_S", "0.5")) if short else PROGRAM
+        program = program.replace("WITHIN_S = 20.0", f"WITHIN_S = {WITHIN_S}")
+        (self._folder / "hooks.env").write_text(f"# Of the chart.\nSUNK_HOOKS_URL={url or self._url}\n{more}")
+        (self._folder / "sunkctl.py").write_text(program.replace("PAUSE_S = 1.0", "PAUSE_S = 0.1"))
         env = {
             "PATH": f"{self._folder}:/usr/bin:/bin",
             "SUNK_HOOKS_ENV": str(self._folder / "hooks.env"),
@@ -64,6 +72,15 @@ def test_it_asks_with_a_token_of_slurm_and_past_any_proxy(login: Login, gateway:
     assert login.run("explain", "job", "7") == (0, "job 7: nothing holds it up\n", "")
     assert gateway.sent == [("/v1/jobs/7/explanation", "Bearer of-ada", {})]
     assert login.called() == ["token lifespan=60"]
+
+
+def test_it_asks_without_tls_if_this_pod_lacks_the_authority_and_the_gateway_answers_both(
+    login: Login, gateway: ScriptedGateway
+) -> None:
+    gateway.answers = [NOTHING]
+    more = f"SUNK_HOOKS_CA_FILE=/nowhere\nSUNK_HOOKS_URL_WITHOUT_TLS={gateway.url}\n"
+
+    assert login.run("explain", "job", "7", url="https://127.0.0.1:9", more=more)[0] == 0
 
 
 def test_it_asks_again_while_nothing_is_decided(login: Login, gateway: ScriptedGateway) -> None:
@@ -93,7 +110,7 @@ def test_what_goes_wrong_is_a_sentence_and_a_status(
 ) -> None:
     gateway.answers = [answer]
 
-    found, said, errors = login.run("explain", "job", "7")
+    found, said, errors = login.run("explain", "job", "7", short=CALLS)
 
     assert (found, said) == (status, "")
     assert errors.startswith(f"sunkctl: {sentence}")
@@ -101,18 +118,18 @@ def test_what_goes_wrong_is_a_sentence_and_a_status(
 
 
 @pytest.mark.parametrize(
-    ("does", "sentence"),
+    ("does", "short", "sentence"),
     [
-        ("echo 'Invalid user' >&2; exit 1", "scontrol token: Invalid user"),
-        ("exit 1", "scontrol token: it printed no token"),
-        ("echo other words", "scontrol token: other words"),
-        ("exec sleep 60", "scontrol token: "),
+        ("echo 'Invalid user' >&2; exit 1", "", "scontrol token: Invalid user"),
+        ("exit 1", "", "scontrol token: it printed no token"),
+        ("echo other words", "", "scontrol token: other words"),
+        ("exec sleep 600", SCONTROL, "scontrol token: "),
     ],
 )
-def test_a_slurm_that_gives_no_token_is_named(login: Login, does: str, sentence: str) -> None:
+def test_a_slurm_that_gives_no_token_is_named(login: Login, does: str, short: str, sentence: str) -> None:
     login.scontrol(does)
 
-    found, _, errors = login.run("explain", "job", "7")
+    found, _, errors = login.run("explain", "job", "7", short=short)
 
     assert found == 5
     assert errors.startswith(f"sunkctl: {sentence}")
@@ -129,7 +146,7 @@ def test_wrong_usage_asks_nothing(login: Login, gateway: ScriptedGateway, argume
 
 
 def test_a_gateway_that_is_not_there_is_named(login: Login) -> None:
-    found, _, errors = login.run("explain", "job", "7", url="http://127.0.0.1:1")
+    found, _, errors = login.run("explain", "job", "7", url="http://127.0.0.1:1", short=CALLS)
 
     assert found == 5
     assert errors.startswith("sunkctl: the hook gateway: no answer: ")

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from sunk_nodeset_controller.certificate_lifetime import show_lifetime
-from sunk_nodeset_controller.nats_certificate import issuing
+from sunk_nodeset_controller.certificates import issuing
 from sunk_runtime.testing import until
 
 pytestmark = pytest.mark.anyio

@@ -165,20 +165,98 @@ def test_the_script_announces_its_node_with_its_token_and_shows_the_token_to_nob
     assert TOKEN not in listed.stdout.replace(resources.files("sunk_pod_scheduler").name, "")
 
 
+def settings(file: Path, url: str, *, authority: Path | None = None, without_tls: str = "") -> str:
+    """Write the settings of a node's hooks, as helm/slurm has them, at once; return the file's path."""
+    lines = [f"SUNK_HOOKS_URL={url}"]
+    lines += [f"SUNK_HOOKS_CA_FILE={authority}"] if authority else []
+    lines += [f"SUNK_HOOKS_URL_WITHOUT_TLS={without_tls}"] if without_tls else []
+    new = file.with_suffix(".new")
+    new.write_text("\n".join([*lines, ""]))
+    new.rename(file)
+    return str(file)
+
+
+@pytest.fixture
+def plain() -> Iterator[Gateway]:
+    found = Gateway(None)
+    yield found
+    found.close()
+
+
+def test_the_nodes_own_settings_win_over_those_of_the_submission(
+    tmp_path: Path, start: Start, authority: Authority | None, gateway: Gateway, plain: Gateway
+) -> None:
+    node = settings(tmp_path / "hooks.env", gateway.url, authority=authority.file if authority else None)
+    start(plain.url, SUNK_HOOKS_ENV=node)
+
+    until(lambda: gateway.count("outcome") == 1)
+    assert plain.asked == []
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "not known yet"])
+def test_without_the_authority_it_calls_without_tls_while_the_gateway_answers_both(
+    tmp_path: Path, start: Start, plain: Gateway, *, is_known: bool
+) -> None:
+    known = Authority(tmp_path, "known")
+    encrypted = Gateway(known.server())
+    (tmp_path / "curl").unlink(missing_ok=True)
+    (tmp_path / "curl").symlink_to(shutil.which("curl") or "")
+    file = known.file if is_known else tmp_path / "nothing"
+    node = settings(tmp_path / "hooks.env", encrypted.url, authority=file, without_tls=plain.url)
+    start("http://127.0.0.1:9", SUNK_HOOKS_ENV=node)
+
+    called, other = (encrypted, plain) if is_known else (plain, encrypted)
+    until(lambda: called.count("outcome") == 1)
+    assert other.asked == []
+    encrypted.close()
+
+
+def test_a_gateway_that_moves_is_found_again(tmp_path: Path, start: Start, plain: Gateway) -> None:
+    before = Gateway(None)
+    node = settings(tmp_path / "hooks.env", before.url)
+    script = start(SUNK_HOOKS_ENV=node)
+    until(lambda: before.count("outcome") == 1)
+
+    settings(tmp_path / "hooks.env", plain.url)
+    before.close()
+    until(lambda: plain.count("outcome") == 1)
+    plain.outcome = (200, '{"exit_code": 3}')
+    plain.is_holding_outcome = False
+    assert script.wait(WITHIN_S) == 3
+
+
+LIES = {
+    "a state": "JobState=COMPLETED",
+    "lines": 'x\n{"exit_code": 3}\n200\n',
+    "code": '"}],"exit_code": 3,"x":{"$(>pwned)`>pwned`\';>pwned;\\',  # On the script's path is no `touch`.
+}
+LONG = 64 * 1024
+"""Linux allows one variable twice as much."""
+READ = ("status", "body", "ending", "pipe", "poll", "with", "tries", "ended", "http", "line", "code")
+"""The script's own variables."""
+IGNORED = (
+    *(f"SLURM_JOB_{name}" for name in ("NAME", "COMMENT", "EXTRA", "CONSTRAINTS")),
+    *("SLURM_SUBMIT_DIR", "SLURM_WCKEY", "SLURM_CONF", "SPANK_SUNK_HOOKS_URL", "SPANK_SLURM_JOB_ID"),
+    *("ENV", "IFS", "LD_PRELOAD", "LD_LIBRARY_PATH"),
+)
+"""What Slurm, a shell or the loader may find in a job's environment.
+
+Not ``BASH_ENV``: bash runs what it says before the script. That is no fault, for the script runs with the
+rights of the user who sets it.
+"""
+
+
 @pytest.mark.parametrize(
     "lie",
     [
-        "JobState=COMPLETED",
-        'x\n{"exit_code": 3}\n200\n',
-        '"}],"exit_code": 3,"x":{"$(touch pwned)`touch pwned`\';touch pwned;\\',
+        *(pytest.param(lie, id=name) for name, lie in LIES.items()),
+        *(pytest.param(lie * (LONG // len(lie)), id=f"{name}, 64 kB of it") for name, lie in LIES.items()),
     ],
 )
 def test_neither_what_a_job_is_called_nor_what_a_user_sets_is_read(
     gateway: Gateway, start: Start, tmp_path: Path, lie: str
 ) -> None:
-    names = ("JOB_NAME", "JOB_COMMENT", "JOB_EXTRA", "JOB_CONSTRAINTS", "SUBMIT_DIR", "WCKEY")
-    users = ("status", "body", "ending", "pipe", "poll", "with", "tries", "ended", "http", "line", "code")
-    variables = dict.fromkeys((*(f"SLURM_{name}" for name in names), *users, "IFS"), lie)
+    variables = dict.fromkeys((*READ, *IGNORED), lie)
     script = start(text=f"cd {tmp_path}\n{SCRIPT}", **variables, BASH_REMATCH=lie, BASHOPTS="extglob")
     until(lambda: gateway.count("outcome") == 1)
 

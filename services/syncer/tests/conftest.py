@@ -55,7 +55,7 @@ async def stage(slurm: HostSlurm, nats: NatsServer, tmp_path: Path) -> AsyncIter
         clean_up_after_s="0.5",
         clean_up_doubt_s="600",
         refused_again_s="0.5",
-        lease_ttl_s="1",
+        lease_ttl_s="10",  # No pause of this machine ends the leadership.
     )
     settings = BusSettings(url=nats.url)
     async with connect(settings, "test") as bus:
@@ -91,6 +91,7 @@ async def stage(slurm: HostSlurm, nats: NatsServer, tmp_path: Path) -> AsyncIter
         ):
             await pods.view.complete()
             await placements.view.complete()
+            await stage.end_lease()  # Where there is no record of any it would wait for a whole one.
             syncer.start()
             try:
                 for name in slurm.node_names:

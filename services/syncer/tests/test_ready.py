@@ -1,6 +1,5 @@
 """A syncer is ready when it can do its own work, whether or not Slurm is up."""
 
-import socket
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import httpx
 import pytest
 
 from sunk_lab.nats import NatsServer
+from sunk_lab.ports import free_port
 from sunk_runtime.errors import FullError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import until
@@ -15,12 +15,6 @@ from sunk_syncer.testing.process import SyncerProcess
 from sunk_syncer.testing.stage import CLUSTER
 
 pytestmark = pytest.mark.anyio
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 class Ready:
@@ -52,7 +46,7 @@ async def ready(tmp_path: Path) -> AsyncGenerator[Ready]:
             slurm_url="http://127.0.0.1:9",
             slurm_key_file=str(key),
             http_port=str(port),
-            lease_ttl_s="1",
+            lease_ttl_s="10",
         )
         async with (
             connect(settings, "test") as bus,

@@ -22,7 +22,7 @@ from sunk_events.teams import (
 )
 from sunk_lab.nats import NatsServer
 from sunk_lab.nats_cluster import NatsCluster
-from sunk_lab.slurm.ports import free_ports
+from sunk_lab.ports import free_ports
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.mirroring.decision import Step
@@ -90,6 +90,7 @@ async def team_on(server: NatsServer, user: str = SUBSCRIBER) -> AsyncGenerator[
             password=PASSWORDS[user],
             inbox_prefix=prefix,
             error_cb=ignore,
+            connect_timeout=60,
             allow_reconnect=False,
         )
         yield client

@@ -64,6 +64,7 @@ class Scenes:
         )
         await scenes[lots.randrange(len(scenes))](lots)
         self._staying, self._cancelled = {}, {}
+        self._slurm.is_launch_lost = lambda _job: False
         self._tenants.end()
         self._do("scancel", "--user=root")
         await self._sim.settles("all is as it is wanted", self._world.undone, within_s=WITHIN_S)
@@ -85,6 +86,8 @@ class Scenes:
             self._hold()
         for _ in range(lots.choice((0, 4))):  # They may have a node before its Pods have jobs again.
             self._submit(lots.randint(10, 30))
+        if lots.random() < 0.5:
+            self._lose_a_launch()
         await self._until(lambda: self._without_job(*alone, f"{NAMESPACE}/elastic"))
 
     async def a_job_is_forgotten_unseen(self, lots: Random) -> None:
@@ -180,6 +183,18 @@ class Scenes:
         """Submit a job that has a number and no more."""
         self._submit(1, "--hold")
 
+    def _lose_a_launch(self) -> None:
+        """Lose the launch of the first placeholder that starts from now on."""
+
+        def is_lost(job: JobRecord) -> bool:
+            if PLACEHOLDER not in job.script:
+                return False
+            self._slurm.is_launch_lost = lambda _job: False
+            self._sim.trace.write("scene", "loses a launch", job=job.job_id)
+            return True
+
+        self._slurm.is_launch_lost = is_lost
+
     def _processes(self, *services: str) -> list[Process]:
         found = (one.process for one in self._world.services)
         return [process for process in found if process.name.rpartition("-")[0] in services]
@@ -189,9 +204,10 @@ class Scenes:
         await self._until(lambda: ", ".join(sorted({*keys} - self._world.running())) or None)
 
     def _without_job(self, *names: str) -> str | None:
-        """Return which jobs do not run, by whose they are."""
+        """Return the scripts of which jobs do not run, by whose they are."""
         jobs = self._slurm.state.jobs.values()
-        runs = {job.name for job in jobs if job.base == "RUNNING" and job.reason == "None"}
+        steps = {key for slurmd in self._slurm.slurmds.values() for key in slurmd.steps}
+        runs = {job.name for job in jobs if (job.job_id, job.life) in steps}
         return ", ".join(sorted({*names} - runs)) or None
 
     async def _until(self, check: Callable[[], str | None]) -> None:

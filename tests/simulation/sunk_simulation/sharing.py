@@ -199,6 +199,7 @@ class Sharing:
 
     def _look_at_placeholders(self) -> None:
         now, running = self._slurm.now(), dict[str, int]()
+        launched = {life for slurmd in self._slurm.slurmds.values() for life in slurmd.steps}
         for job in self._slurm.state.jobs.values():
             uid = self._uids.get((job.job_id, job.submit_time))
             if uid is None or job.base not in _ACTIVE:
@@ -208,7 +209,7 @@ class Sharing:
             if uid in running:
                 self._say("twice", f"jobs {running[uid]} and {job.job_id} are of one Pod")
             running[uid] = job.job_id
-            if job.reason != "Prolog":
+            if (job.job_id, job.life) in launched:
                 self._lost.pop(uid, None)
         gone = self._active.keys() - running.keys()
         if gone:

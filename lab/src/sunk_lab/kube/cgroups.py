@@ -1,7 +1,8 @@
 """The cgroups of nodes, in every v1 hierarchy of the machine."""
 
 import os
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -77,3 +78,18 @@ def processes_of(pod: str, program: str = "") -> list[int]:
             if is_its and program in {"", called}:
                 found.append(int(process.name))
     return found
+
+
+@contextmanager
+def slowed(process: int, share: float = 0.05, root: Path = ROOT) -> Generator[None]:
+    """Have the container of *process* no more than *share* of a core meanwhile."""
+    lines = [line.split(":") for line in Path(f"/proc/{process}/cgroup").read_text().splitlines()]
+    (group,) = (path for _, kinds, path in lines if "cpu" in kinds.split(","))
+    folder = root / "cpu" / group.lstrip("/")
+    quota = folder / "cpu.cfs_quota_us"
+    quota.write_text(str(int(share * int((folder / "cpu.cfs_period_us").read_text()))))
+    try:
+        yield
+    finally:
+        with suppress(FileNotFoundError):  # It has ended.
+            quota.write_text("-1")

@@ -158,7 +158,7 @@ def start(place: Place, controller: Controller, folder: Path) -> None:
     definitions = [at_url(one, url, bundle) for one in found if one["kind"] == _DEFINITION]
     # Whoever played the controller may just have deleted them: what is applied to a deleted one is lost.
     names = [one["metadata"]["name"] for one in definitions]
-    control_plane.kubectl(place, "delete", _DEFINITION, *names, "--ignore-not-found", "--timeout=60s")
+    control_plane.kubectl(place, "delete", _DEFINITION, *names, "--ignore-not-found", "--timeout=110s")
     _apply(place, definitions)
     settings = write(home / "config.json", json.dumps(configuration(controller, host, home)))
     argv = [folder / _PROGRAM, f"--kubeconfig={place.kubeconfig}", f"--config={settings}"]
@@ -186,7 +186,7 @@ def stop(place: Place, controller: Controller, folder: Path) -> None:
         control_plane.kubectl(place, "delete", kind, *some, "--ignore-not-found")
     definitions = [one["metadata"]["name"] for one in found if one["kind"] == _DEFINITION]
     # Its own finalizers are lifted by itself, so it ends last.
-    control_plane.kubectl(place, "delete", _DEFINITION, *definitions, "--ignore-not-found", "--timeout=60s")
+    control_plane.kubectl(place, "delete", _DEFINITION, *definitions, "--ignore-not-found", "--timeout=110s")
     place.processes.kill(_process(controller))
 
 

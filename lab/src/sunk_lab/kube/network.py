@@ -17,7 +17,8 @@ from sunk_lab.errors import LabError
 from sunk_lab.processes import run
 
 MAX_NODES: Final = 30
-_FIRST_PORT: Final = 24700  # Below what the kernel gives to whoever asks for any port.
+PORTS: Final = range(24700, 24800)
+"""Of all labs; below what the kernel gives to whoever asks for any port."""
 _INOTIFY_INSTANCES: Final = 8192  # Fifteen a node, and the kernel's 128 are for all of a user's programs.
 
 
@@ -71,7 +72,7 @@ class Network:
     def port_by_use(self) -> Mapping[str, int]:
         """Return the ports on 127.0.0.1, by program, its second use after a dot."""
         uses = ("etcd", "etcd.peers", "kube-controller-manager", "kube-scheduler")
-        return {use: _FIRST_PORT + 10 * self.number + i for i, use in enumerate(uses)}
+        return {use: PORTS.start + 10 * self.number + i for i, use in enumerate(uses)}
 
     @property
     def etcd(self) -> str:

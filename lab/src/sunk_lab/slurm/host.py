@@ -19,6 +19,7 @@ from typing import Final
 from sunk_lab.debian import need_root
 from sunk_lab.errors import LabError
 from sunk_lab.kube.prerequisites import Say, unpacked
+from sunk_lab.ports import check_free, free_ports, give_back, is_open
 from sunk_lab.processes import Processes, run, wait_for
 from sunk_lab.slurm import accounting
 from sunk_lab.slurm.conf import (
@@ -30,7 +31,6 @@ from sunk_lab.slurm.conf import (
     render_gres_conf,
     render_slurm_conf,
 )
-from sunk_lab.slurm.ports import check_free, free_ports, is_open
 from sunk_lab.slurm.releases import Release
 from sunk_lab.slurm.roots import INSTANCE, SLURM_UID, root_of
 from sunk_lab.slurm.tokens import Keys, new_keys, new_token
@@ -202,7 +202,7 @@ class HostSlurm:
         need_root("Slurm on this machine")
         root = root_of(self.release, self._cache, self._say, has_accounting=self._has_accounting)
         self.stop()  # What a killed run left.
-        self._port = self._port or free_ports(_FIRST_NODE_PORT + 1 + self._nodes.count)
+        self._port = self._port or free_ports(self._port_count)
         check_free(self._port, self._port + 1, self._accounting_port)
         self._write_folder()
         self._processes.spawn(
@@ -242,6 +242,7 @@ class HostSlurm:
             wait_for(f"{name} to end", lambda name=name: self._processes.pid_of(name) is None, pause_s=0.01)
             self._processes.forget(name)
         shutil.rmtree(self._folder)
+        give_back(self._port, self._port_count)
 
     def start_daemon(self, name: str) -> None:
         """Start a daemon, or the slurmd of a named node; it running is success."""
@@ -307,7 +308,8 @@ class HostSlurm:
 
     def kill_daemon(self, name: str, sig: int = signal.SIGKILL) -> None:
         """End one daemon, by default as a dead machine would; jobs of a killed slurmd live on as orphans."""
-        self._processes.kill(name, sig)
+        # One that is asked to end saves its state first, and a busy machine takes its time for that.
+        self._processes.kill(name, sig, patience_s=60.0)
 
     def freeze_daemon(self, name: str) -> None:
         """Let one daemon hang: it keeps its connections and answers nothing."""
@@ -360,6 +362,10 @@ class HostSlurm:
     def _is_inside(self) -> bool:
         pid = self._processes.require(_NAMESPACES)
         return Path(f"/proc/{pid}/comm").read_text().strip() == "tini"
+
+    @property
+    def _port_count(self) -> int:
+        return _FIRST_NODE_PORT + 1 + self._nodes.count
 
     @property
     def _accounting_port(self) -> int:

@@ -67,7 +67,7 @@ class KubeApi:
         self.authority: Final = str(cluster["certificate-authority"])
         tls = ssl.create_default_context(cafile=self.authority)
         tls.load_cert_chain(user["client-certificate"], user["client-key"])
-        self._http = Http(base_url=self.server, verify=tls, timeout=10, trust_env=False)
+        self._http = Http(base_url=self.server, verify=tls, timeout=30, trust_env=False)
 
     def close(self) -> None:
         """Close the connection."""

@@ -205,7 +205,7 @@ class Services:
 
     def stop(self, service: str) -> None:
         """Ask *service* to end, and see to it that it does."""
-        self._processes.kill(service, signal.SIGTERM, patience_s=12)
+        self._processes.kill(service, signal.SIGTERM, patience_s=60)
 
     def start_all(self) -> None:
         """Start every service and wait until all are ready."""

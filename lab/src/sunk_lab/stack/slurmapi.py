@@ -18,7 +18,7 @@ class SlurmApi:
         self._http = Http(
             base_url=f"{url}/slurm/{VERSION}",
             headers={"X-SLURM-USER-TOKEN": token},
-            timeout=10,
+            timeout=30,
             trust_env=False,
         )
 

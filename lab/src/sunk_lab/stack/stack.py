@@ -220,7 +220,7 @@ class Stack:
 
     def scrape(self) -> str:
         """Return what the exporter says."""
-        with Http(timeout=10, trust_env=False) as http:
+        with Http(timeout=30, trust_env=False) as http:
             answer = http.ask("GET", self._around.metrics_url)
         if answer.is_error:
             raise LabError(f"GET {answer.request.url}: {answer.status_code} {answer.text[:200]}")

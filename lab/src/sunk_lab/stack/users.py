@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from sunk_lab.errors import LabError
+from sunk_lab.processes import PATIENCE_S
 
 INCLUDED: Final = 'include "users.conf"'
 """What nats-server's configuration says to have the users; beside it is the file."""
@@ -30,7 +31,7 @@ class NatsUsers:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         argv = [sys.executable, _COMMAND, "--clusters", self._cluster, "--passwords", self._passwords]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         if done.returncode:
             raise LabError(f"{_COMMAND.name} made no users: {done.stderr.strip()}")
         file = self._folder / "users.conf"

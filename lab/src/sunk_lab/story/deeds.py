@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from sunk_lab.stack.raw import Object, dig, dig_text
+from sunk_lab.stack.slurmapi import job_state, node_state
 from sunk_lab.story import manifests
 from sunk_lab.story.observe import CORDON_REASON, ComputeNode, Eyes, StoryError, is_running, until
 
@@ -101,6 +102,18 @@ class Deeds:
             f"no lock on Node {node.kube_node}",
             lambda: self.eyes.lock(node) == ("false", False),
             lambda: self.eyes.lock(node),
+        )
+
+    def no_job_holds(self, node: ComputeNode) -> float:
+        """Wait until no job runs on the node, and none is still leaving it."""
+        return until(
+            f"no job on {node.node}",
+            lambda: not node_state(self.slurm.node(node.node)) & {"ALLOCATED", "MIXED", "COMPLETING"},
+            lambda: [
+                (job["job_id"], job["name"], sorted(words))
+                for job in self.slurm.jobs()
+                if (words := job_state(job)) & HOLDING
+            ],
         )
 
     def job_reaches(self, job: int, *words: str) -> float:

@@ -63,7 +63,7 @@ class Installed:
         (pod, *_) = self.kube.list(
             "Pod", NAMESPACE, labelSelector="app.kubernetes.io/name=sunk-metrics-exporter"
         )
-        with Http(timeout=10, trust_env=False) as http:
+        with Http(timeout=30, trust_env=False) as http:
             answer = http.ask("GET", f"http://{dig(pod, 'status', 'podIP')}:8080/metrics")
         if answer.is_error:
             raise LabError(f"GET {answer.request.url}: {answer.status_code} {answer.text[:200]}")

@@ -14,9 +14,9 @@ from typing import Final
 
 from sunk_lab.errors import LabError
 from sunk_lab.nats import EVERYTHING, NatsServer
+from sunk_lab.ports import free_ports
 from sunk_lab.processes import Processes
 from sunk_lab.slurm.host import HostSlurm
-from sunk_lab.slurm.ports import free_ports
 from sunk_lab.slurm.releases import Release
 from sunk_lab.stack.http import Http
 from sunk_lab.stack.raw import Object, dig_text
@@ -102,7 +102,7 @@ class FirstSlurm:
 
     def scrape(self) -> Series:
         """Return what the exporter says."""
-        with Http(timeout=10, trust_env=False) as http:
+        with Http(timeout=30, trust_env=False) as http:
             return Series(http.ask("GET", self._around.metrics_url).text)
 
     def _subjects(self) -> list[str]:

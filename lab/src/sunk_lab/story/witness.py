@@ -32,7 +32,7 @@ class Witness:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
-        self._thread.join(timeout=15)
+        self._thread.join()  # A question has a limit of its own.
 
     def _watch(self) -> None:
         while not self._stop.is_set():

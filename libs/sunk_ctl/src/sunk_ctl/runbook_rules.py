@@ -143,8 +143,8 @@ RULES: Final = (
         bound=600,
         series=("sunk_lock_pending_oldest_age_seconds",),
         finds=above("sunk_lock_pending_oldest_age_seconds", "a Node's lock is pending for {age}"),
-        fix="Make the Pod leave: shorten its grace period, remove the cause of its finalizer, or widen its "
-        "budget.",
+        fix="Make the Pod leave: remove the cause of its finalizer, widen its budget, or end what it still "
+        "does.",
     ),
     Rule(
         alert="SunkLocksRefused",
@@ -171,7 +171,8 @@ RULES: Final = (
         bound=0.1,
         series=_certificate("hook"),
         finds=certificate_ends("hook", "its certificate has {left} of its time left"),
-        fix="Renew the certificate in the Secret.",
+        fix="Renew the certificate in the Secret, or take away what stops the Deployment "
+        "<release>-certificates, which renews it with 30 days left.",
     ),
     Rule(
         alert="SunkNatsCertificateNotRenewed",

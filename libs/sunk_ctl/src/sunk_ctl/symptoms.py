@@ -43,12 +43,14 @@ def risen(
 ) -> Finds:
     """Return a rule about a counter: it rises by more than the bound in *within_s* seconds.
 
-    It must have been seen to rise by *least*: few events in a short time say little of a long one.
+    It must have been seen to rise by *least*: few events in a short time say little of a long one. A bound
+    that is lower than that counts by itself.
     """
 
     def finds(figures: Figures, bound: float) -> Iterator[Found]:
+        enough = min(least, math.floor(bound) + 1)
         for point in figures.rises(series, within_s, by, labels):
-            if point.value >= least and point.per_s * within_s > bound:
+            if point.value >= enough and point.per_s * within_s > bound:
                 yield point, _filled(text, point)
 
     return finds

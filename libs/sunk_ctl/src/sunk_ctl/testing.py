@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import ssl
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from sunk_lab import charts
 from sunk_lab.kube.certificates import Authority
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.nats import NatsServer
+from sunk_lab.ports import free_port
 from sunk_lab.processes import wait_for
 from sunk_runtime.jetstream import BusSettings
 
@@ -143,13 +143,6 @@ def ui(environment: Mapping[str, str]) -> Generator[str]:
 
 def _lower(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers}
-
-
-def free_port() -> int:
-    """Return a port that is free at each address."""
-    with socket.socket() as one:
-        one.bind(("0.0.0.0", 0))  # noqa: S104 - the API server comes by the bridge
-        return int(one.getsockname()[1])
 
 
 @contextmanager

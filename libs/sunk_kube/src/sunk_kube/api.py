@@ -18,6 +18,7 @@ from typing import Any, Final
 import aiohttp
 import anyio
 import yaml
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from sunk_kube.addresses import checked, proxy_of
 from sunk_kube.answers import refusal
@@ -42,6 +43,8 @@ RENEW_S: Final = 60.0
 """How often that is read again; besides, after an answer that we are nobody (401)."""
 PAUSE_S: Final = 2.0
 """Between two readings, however often we are refused."""
+PLUGIN_ENDS_S: Final = 2.0
+"""How long a plugin that runs when the connections are closed may take to end."""
 _REFUSED: Final = 300
 """HTTP: from here on it is no success."""
 _UNAUTHORIZED: Final = 401
@@ -166,6 +169,7 @@ class _Identity:
         self._loader: Any = None
         """Of the kubeconfig: runs its plugin again when the token is about to expire."""
         self._refused = anyio.Event()
+        self._reading = anyio.CancelScope(shield=True)
 
     async def read(self) -> Configuration:
         """Return it. Raises one of `_UNREADABLE`."""
@@ -199,17 +203,26 @@ class _Identity:
     async def keep(self, configuration: Configuration) -> None:
         """Renew the token in *configuration*, until cancelled; one that cannot be read leaves the last.
 
-        One reading after the other: a plugin that hangs is one process, and no call waits for it.
+        One reading after the other: a plugin that hangs is one process, and no call waits for it. No
+        cancellation but that of `end` leaves a plugin running.
         """
         while True:
             await anyio.sleep(PAUSE_S)
             with anyio.move_on_after(RENEW_S):
                 await self._refused.wait()
+            # A call that was refused wakes us also where `end` has been called since: no plugin starts then.
+            await checkpoint_if_cancelled()
             self._refused = anyio.Event()
+            self._reading = anyio.CancelScope(shield=True)
             try:
-                configuration.api_key = (await self.read()).api_key
+                with self._reading:
+                    configuration.api_key = (await self.read()).api_key
             except _UNREADABLE as error:
                 log.warning("credentials of the API server not read", extra={"error": _text(error)})
+
+    def end(self) -> None:
+        """Cancel a reading that is under way in `PLUGIN_ENDS_S`, if it has not ended by then."""
+        self._reading.deadline = anyio.current_time() + PLUGIN_ENDS_S
 
 
 def _header(key: str) -> str:
@@ -244,8 +257,11 @@ async def open_api(
         raise ConfigError(f"{what}: {_text(error)}") from error
     async with calls, unbounded, anyio.create_task_group() as tasks:
         tasks.start_soon(identity.keep, configuration)
-        yield Api(calls, unbounded, identity, timeout_s=timeout_s)
-        tasks.cancel_scope.cancel()
+        try:
+            yield Api(calls, unbounded, identity, timeout_s=timeout_s)
+        finally:
+            identity.end()
+            tasks.cancel_scope.cancel()
 
 
 def _client(configuration: Configuration, agent: str, connections: int) -> ApiClient:

@@ -16,7 +16,7 @@ from sunk_kube.errors import KubeBusyError
 from sunk_kube.metrics import REQUESTS, WAITED
 from sunk_kube.objects import KubeObject
 from sunk_kube.pacing import Pace
-from sunk_kube.resources import LEASES, Resource
+from sunk_kube.resources import EVENTS, LEASES, Resource
 from sunk_runtime.errors import SunkError
 
 T = TypeVar("T", bound=KubeObject)
@@ -62,7 +62,8 @@ class PacedCalls:
             )
         except SunkError as error:
             outcome = type(error).__name__
-            if isinstance(error, KubeBusyError) and verb != "EVICT":
+            # A budget forbids an eviction, and a namespace may have too many Events: others are not meant.
+            if isinstance(error, KubeBusyError) and verb != "EVICT" and resource is not EVENTS:
                 self._pace.hold(time.monotonic(), error.retry_after_s)
             raise
         finally:

@@ -78,7 +78,7 @@ class LeaseConformance:
 
     async def test_a_holder_that_falls_silent_loses_it_after_its_ttl(self, make_lease: MakeLease) -> None:
         """And not before; then it cannot renew, but may take it again when it is free."""
-        silent, other = make_lease("a", 1), make_lease("b", 1)
+        silent, other = make_lease("a", 5), make_lease("b", 30)
         await silent.acquire()
         assert await other.acquire() is None
 

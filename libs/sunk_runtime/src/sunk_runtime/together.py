@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from sunk_runtime.errors import ConflictError, SunkError
 
@@ -11,6 +12,8 @@ T = TypeVar("T")
 
 AT_ONCE: Final = 16
 """Calls under way: more would only wait in the API server's queue."""
+BEGUN: Final = 256
+"""Items that are begun without a pause."""
 
 
 async def each(items: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
@@ -30,7 +33,9 @@ async def each(items: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
                 errors.append(error)
 
     async with anyio.create_task_group() as tasks:
-        for item in items:
+        for number, item in enumerate(items, 1):
             tasks.start_soon(one, item)
+            if number % BEGUN == 0:
+                await checkpoint()
     if errors:
         raise min(errors, key=lambda error: isinstance(error, ConflictError))  # A stale view is harmless.

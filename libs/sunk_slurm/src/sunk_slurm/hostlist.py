@@ -19,7 +19,7 @@ NAME_MAX: Final = 255
 NUMBER_MAX: Final = 15
 """Digits of a number."""
 
-_LAST_NUMBER = re.compile(r"^(?P<prefix>.*?)(?P<number>[0-9]{1,15})(?P<suffix>[^0-9]*)$")
+_NUMBER = re.compile(r"[0-9]{1,15}")
 _RANGE = re.compile(r"^(?P<low>[0-9]{1,15})(?:-(?P<high>[0-9]{1,15}))?$")
 _PAIR = re.compile(r"\[([^\]]*)\]")
 _SIGN = re.compile(r"[\[\],]")
@@ -71,9 +71,9 @@ def compress(names: Iterable[str]) -> str:
     plain: set[str] = set()
     numbers: dict[tuple[str, str, int], set[int]] = {}
     for name in set(names):
-        if found := _LAST_NUMBER.match(name):
-            key = found["prefix"], found["suffix"], len(found["number"])
-            numbers.setdefault(key, set()).add(int(found["number"]))
+        if found := _NUMBER.search(name[::-1]):  # From its end: a search for the last one tries each before.
+            start, end = len(name) - found.end(), len(name) - found.start()
+            numbers.setdefault((name[:start], name[end:], end - start), set()).add(int(name[start:end]))
         else:
             plain.add(name)
     folded = [

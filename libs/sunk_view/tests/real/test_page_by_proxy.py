@@ -22,7 +22,7 @@ import httpx
 import pytest
 import yaml
 
-from sunk_ctl.testing import bus_settings, free_port, nats_with_users, view_stage
+from sunk_ctl.testing import bus_settings, nats_with_users, view_stage
 from sunk_events import subjects
 from sunk_events.codec import encode
 from sunk_events.nodes import SlurmNodeState
@@ -32,6 +32,7 @@ from sunk_lab.config import from_environment
 from sunk_lab.kube.certificates import Authority
 from sunk_lab.nats import NatsServer
 from sunk_lab.oidc import Issuer
+from sunk_lab.ports import free_port
 from sunk_lab.processes import wait_for
 from sunk_lab.reserved import reserved_lab
 from sunk_runtime.http_pages import HEADERS

@@ -37,13 +37,16 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """Unix socket of ``sunk_hook_gateway.token_checker``, which tells Slurm's users by their tokens, so that
     this process never sees Slurm's key. Empty: users get no answers."""
     tls_cert_file: Path | None = None
-    """The certificate with its chain: hooks are then answered with TLS only, at ``tls_port``."""
+    """The certificate with its chain: hooks are then answered with TLS, at ``tls_port``."""
     tls_key_file: Path | None = None
     """The certificate's key. Both files are looked at each 10 s, so they may be renewed."""
     tls_port: Annotated[int, Meta(ge=1, le=65535)] = 8443
     """Where hooks are answered if there is a certificate; ``http_port`` keeps the rest."""
+    tls_required: bool = True
+    """Whether hooks without TLS are refused if there is a certificate. False: they are answered too, at
+    ``hooks_port``, while nodes change from one to the other."""
     hooks_port: Annotated[int, Meta(ge=0, le=65535)] = 0
-    """Where hooks are answered if there is no certificate; 0: at ``http_port``, next to ``/metrics``."""
+    """Where hooks are answered without TLS; 0: at ``http_port``, next to ``/metrics``."""
     prehook_deadline_s: Seconds = 50.0
     """How long a prolog's call blocks if it names no deadline. PrologEpilogTimeout is 30 s more."""
     prehook_deadline_max_s: Seconds = 3600.0
@@ -80,4 +83,6 @@ def read_config(arguments: Sequence[str] = ()) -> Config:
         raise ConfigError(f"{PREFIX}TOKEN_KEYS_FILE needs {PREFIX}TOKEN_ISSUER")
     if bool(config.tls_cert_file) != bool(config.tls_key_file):
         raise ConfigError(f"{PREFIX}TLS_CERT_FILE and {PREFIX}TLS_KEY_FILE need each other")
+    if config.tls_cert_file and not (config.tls_required or config.hooks_port):
+        raise ConfigError(f"{PREFIX}TLS_REQUIRED=false needs {PREFIX}HOOKS_PORT")
     return config

@@ -89,7 +89,7 @@ async def work() -> None:
 def _servers(
     config: Config, health: Health, hooks: list[BaseRoute]
 ) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
-    """Return what serves the hooks, with TLS only if there is a certificate, and what serves the rest.
+    """Return what serves the hooks, with TLS if there is a certificate, and what serves the rest.
 
     Nodes reach the hooks, and who scrapes reaches the rest: a network policy tells them apart by the port.
     """
@@ -102,12 +102,15 @@ def _servers(
         max_connections_per_address=config.max_connections_per_address,
     )
     serve_rest = partial(serve_http, config.http_host, config.http_port, health)
+    hooks_without_tls = partial(serve_hooks, config.hooks_port, has_metrics=False)
     if config.tls_cert_file is not None and config.tls_key_file is not None:
         certificate = Certificate(config.tls_cert_file, config.tls_key_file)
         hooks_with_tls = partial(serve_hooks, config.tls_port, tls=certificate.context, has_metrics=False)
-        return serve_rest, hooks_with_tls, certificate.run
+        if config.tls_required:
+            return serve_rest, hooks_with_tls, certificate.run
+        return serve_rest, hooks_with_tls, certificate.run, hooks_without_tls
     if config.hooks_port:
-        return serve_rest, partial(serve_hooks, config.hooks_port, has_metrics=False)
+        return serve_rest, hooks_without_tls
     return (partial(serve_hooks, config.http_port),)
 
 

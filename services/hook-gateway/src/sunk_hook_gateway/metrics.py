@@ -3,6 +3,11 @@
 from prometheus_client import Counter, Gauge, Histogram
 
 CALLS = Counter("sunk_hook_calls_total", "Hook calls answered, by call and HTTP status.", ["call", "status"])
+CALLS_WITHOUT_TLS = Counter(
+    "sunk_hook_calls_without_tls_total",
+    "Hook calls of known callers without TLS although there is a certificate, by call.",
+    ["call"],
+)
 CALL_SECONDS = Histogram(
     "sunk_hook_call_duration_seconds",
     "Time from a hook call to its answer.",

@@ -3,7 +3,7 @@
 import shutil
 import ssl
 import subprocess
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -13,13 +13,15 @@ import anyio.to_thread
 import httpx
 import pytest
 from prometheus_client import REGISTRY
+from prometheus_client.parser import text_string_to_metric_families
 
 from sunk_events.requests import AcquireLock, LockGranted
 from sunk_hook_gateway.adapters.certificate import Certificate
 from sunk_hook_gateway.testing.certificates import Authority
-from sunk_hook_gateway.testing.hooks import CLUSTER, call, free_port, register, standing_in
+from sunk_hook_gateway.testing.hooks import CLUSTER, call, register, standing_in
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_hook_gateway.testing.process import Process, settings_of
+from sunk_lab.ports import free_port
 from sunk_runtime.errors import ConfigError
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.jetstream import Bus
@@ -145,44 +147,65 @@ def test_a_certificate_that_is_no_pair_with_its_key_ends_the_process_at_start(
 
 
 @pytest.fixture
-def ports(nats_url: str, keys_file: Path, authority: Authority, tmp_path: Path) -> Generator[tuple[int, int]]:
+def ports(
+    request: pytest.FixtureRequest, nats_url: str, keys_file: Path, authority: Authority, tmp_path: Path
+) -> Generator[Mapping[str, int]]:
     file, key_file = authority.issue()
-    plain, tls = free_port(), free_port()
-    more = {"TLS_CERT_FILE": str(file), "TLS_KEY_FILE": str(key_file), "TLS_PORT": str(tls)}
-    process = Process(tmp_path, settings_of(CLUSTER, nats_url, plain, keys_file) | more)
+    found = {name: free_port() for name in ("HTTP_PORT", "TLS_PORT", "HOOKS_PORT")}
+    more = {"TLS_CERT_FILE": str(file), "TLS_KEY_FILE": str(key_file), "TLS_REQUIRED": request.param}
+    settings = settings_of(CLUSTER, nats_url, found["HTTP_PORT"], keys_file)
+    process = Process(tmp_path, settings | more | {name: str(port) for name, port in found.items()})
     try:
-        yield plain, tls
+        yield found
     finally:
         process.close()
 
 
-async def test_with_a_certificate_hooks_are_answered_with_tls_only(
-    bus: Bus, ports: tuple[int, int], authority: Authority, issuer: Issuer
+@pytest.mark.parametrize("ports", ["true", "false"], indirect=True, ids=["required", "not required"])
+async def test_with_a_certificate_hooks_are_answered_without_tls_only_if_it_is_not_required(
+    request: pytest.FixtureRequest, bus: Bus, ports: Mapping[str, int], authority: Authority, issuer: Issuer
 ) -> None:
-    plain, tls = ports
     await register(bus, "tls1")
     context = ssl.create_default_context(cafile=str(authority.file))
+
+    def client(port: str, scheme: str = "http") -> httpx.AsyncClient:
+        url = f"{scheme}://127.0.0.1:{ports[port]}"
+        return httpx.AsyncClient(base_url=url, trust_env=False, timeout=120, verify=context)
+
     async with (
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{plain}", trust_env=False, timeout=120) as open_http,
-        httpx.AsyncClient(
-            base_url=f"https://127.0.0.1:{tls}", trust_env=False, timeout=120, verify=context
-        ) as http,
+        client("HTTP_PORT") as rest,
+        client("TLS_PORT", "https") as with_tls,
+        client("HOOKS_PORT") as without_tls,
     ):
 
         async def is_ready() -> bool:
             try:
-                await http.get("/")  # The two ports are opened one after the other.
-                return (await open_http.get("/readyz")).is_success
+                await with_tls.get("/")  # The ports are opened one after the other.
+                return (await rest.get("/readyz")).is_success
             except httpx.TransportError:
                 return False
 
         await until(is_ready)
         _, answering_locks = standing_in(bus, AcquireLock, LockGranted())
+        path, token = "/v1/nodes/tls1/prehook", issuer.token("tls1")
         async with answering_locks:
-            path, token = "/v1/nodes/tls1/prehook", issuer.token("tls1")
-            assert await call(http, path, token, {"job": 1}) == {"locked": True}
-            refused = await open_http.post(path, json={"job": 1})
-            metrics = [(await one.get("/metrics")).status_code for one in (open_http, http)]
+            assert await call(with_tls, path, token, {"job": 1}) == {"locked": True}
+            if request.node.callspec.params["ports"] == "false":
+                assert await call(without_tls, path, token, {"job": 2}) == {"locked": True}
+                seen = 1.0
+            else:
+                with pytest.raises(httpx.ConnectError):
+                    await without_tls.get("/")
+                seen = 0.0
+            refused = await rest.post(path, json={"job": 1})
+            pages = [await one.get("/metrics") for one in (rest, with_tls)]
 
     assert refused.status_code == 404
-    assert metrics == [200, 404]
+    assert [page.status_code for page in pages] == [200, 404]
+    counted = [
+        sample.value
+        for family in text_string_to_metric_families(pages[0].text)
+        for sample in family.samples
+        if sample.name == "sunk_hook_calls_without_tls_total"
+    ]
+    assert sum(counted) == seen

@@ -1,16 +1,24 @@
 import time
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import anyio
 import pytest
 
-from sunk_hook_gateway.access.tokens import LEEWAY_S, AccessError, Caller, Trust
+from sunk_hook_gateway.access.tokens import AccessError, Caller, Trust
+from sunk_hook_gateway.adapters import keys
 from sunk_hook_gateway.adapters.keys import PodTokens, StaticToken, from_api_server, from_file
 from sunk_hook_gateway.testing.issuer import AUDIENCE, ISSUER, UID, Issuer
 from sunk_runtime.errors import ConfigError, TransientError
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def keys_are_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "WAIT_S", WITHIN_S)
+    monkeypatch.setattr(keys, "READ_TIMEOUT_S", WITHIN_S)
 
 
 class Documents:
@@ -77,11 +85,21 @@ async def test_tokens_are_checked_again_once_the_keys_can_be_read() -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_a_token_that_was_let_in_is_refused_once_it_has_expired_or_its_key_is_gone() -> None:
+class InHalfAnHour(datetime):
+    """A clock that is ahead."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:
+        return datetime.now(tz) + timedelta(minutes=30)
+
+
+async def test_a_token_that_was_let_in_is_refused_once_it_has_expired_or_its_key_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     old, new = Issuer(), Issuer("k2")
     documents = Documents(old)
     tokens = PodTokens(from_api_server(documents, ""), audience=AUDIENCE)
-    expiring = old.token("gpu-1", exp=int(time.time() - LEEWAY_S) + 4)
+    expiring = old.token("gpu-1", exp=int(time.time()) + 600)
     lasting = old.token("gpu-1")
 
     async def is_refused(token: str) -> bool:
@@ -96,7 +114,9 @@ async def test_a_token_that_was_let_in_is_refused_once_it_has_expired_or_its_key
         assert [await tokens.identify(token) for token in (expiring, lasting)] == [
             Caller("gpu-1", "slurm", UID, "slurmd")
         ] * 2
-        await until(lambda: is_refused(expiring))
+        assert not await is_refused(expiring)
+        monkeypatch.setattr(keys, "datetime", InHalfAnHour)
+        assert await is_refused(expiring)
         assert not await is_refused(lasting)
         documents.by_path |= Documents(new).by_path
         # Has the keys read.

@@ -106,6 +106,8 @@ async def test_a_node_that_neither_slurm_nor_kubernetes_has_is_unknown(bus: Bus)
     nodes, pods = StateView(bus, CLUSTER, SlurmNodeState), pods_of(bus)
     async with following(nodes, pods):
         gateway = gateway_of(bus, nodes, pods)
+        await nodes.complete()
+        await pods.complete()
 
         assert (await gateway.prehook("nowhere", Prehook(job=1))).status == 404
         assert (await gateway.release_node("nowhere", Release(job=1))).status == 404

@@ -1,6 +1,5 @@
 """NATS is killed while prologs and epilogs call: none is let go, and all go on when it is back."""
 
-import socket
 from pathlib import Path
 
 import anyio
@@ -12,17 +11,12 @@ from sunk_hook_gateway.testing.hooks import CLUSTER, bearing, call, is_held, reg
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_hook_gateway.testing.process import Process, settings_of
 from sunk_lab.nats import NatsServer
+from sunk_lab.ports import free_port
 from sunk_runtime.jetstream import BusSettings, connect
 from sunk_runtime.testing import until
 
 pytestmark = pytest.mark.anyio
 PREHOOK = "/v1/nodes/n1/prehook"
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 async def is_ready(http: httpx.AsyncClient) -> bool:

@@ -68,7 +68,7 @@ async def test_a_component_that_is_not_locked_in_time_gives_the_job_back_and_dra
     _, answering_locks = standing_in(bus, AcquireLock, LockGranted())
 
     async with answering_locks:
-        asked = body(201, (202, "i2"), deadline_s=1)
+        asked = body(201, (202, "i2"), deadline_s=5)  # By then its own lock is granted.
         told = await call(http, "/v1/nodes/i1/prehook", issuer.token("i1"), asked, expect=409)
 
     assert told == {

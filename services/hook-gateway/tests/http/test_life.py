@@ -13,7 +13,6 @@ from sunk_hook_gateway.testing.hooks import (
     Gateway,
     bearing,
     call,
-    free_port,
     place,
     poll,
     register,
@@ -22,6 +21,7 @@ from sunk_hook_gateway.testing.hooks import (
 )
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_hook_gateway.testing.process import Process
+from sunk_lab.ports import free_port
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import until
 

@@ -39,7 +39,6 @@ from sunk_hook_gateway.testing.hooks import (
     CLUSTER,
     Gateway,
     bearing,
-    free_port,
     place,
     register,
     standing_in,
@@ -47,6 +46,7 @@ from sunk_hook_gateway.testing.hooks import (
 )
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_hook_gateway.testing.process import Process, settings_of
+from sunk_lab.ports import free_port
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import until
 

@@ -9,13 +9,14 @@ import msgspec
 import pytest
 
 from sunk_hook_gateway.access.tokens import AccessError, Caller
+from sunk_hook_gateway.adapters import keys
 from sunk_hook_gateway.adapters.keys import PodTokens, from_api_server
 from sunk_hook_gateway.testing.issuer import AUDIENCE
 from sunk_kube.api import Api, open_api
 from sunk_kube.client import connect
 from sunk_lab.kube.lab import KubeLab
 from sunk_runtime.errors import SunkError
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.lab]
 
@@ -92,8 +93,9 @@ async def made_pod(account: ServiceAccount) -> dict[str, Any]:
 
 
 async def test_a_real_pod_token_tells_its_pod_and_no_other_token_is_let_in(
-    kubeconfig: Path, account: ServiceAccount
+    kubeconfig: Path, account: ServiceAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(keys, "WAIT_S", WITHIN_S)
     pod = await made_pod(account)
     bound = await account.token(AUDIENCE, pod)
     elsewhere = await account.token("https://elsewhere", pod)

@@ -13,8 +13,9 @@ from sunk_events.base import Reply
 from sunk_events.locks import LockHolder, LockState
 from sunk_events.requests import AcquireLock, LockGranted, LockWaiting, Noted, ReleaseLock
 from sunk_hook_gateway.testing.cluster import Cluster, until
-from sunk_hook_gateway.testing.hooks import CLUSTER, free_port, register, store
+from sunk_hook_gateway.testing.hooks import CLUSTER, register, store
 from sunk_hook_gateway.testing.process import Process, settings_of
+from sunk_lab.ports import free_port
 from sunk_lab.slurm.host import HostSlurm
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.requests import answering

@@ -15,7 +15,7 @@ from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES
 from sunk_lab.slurm.testing import running_slurm
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]  # Two waits of more than a minute.
 
 DEADLINE_S = 230
 MARK = '{"sunk":{"uid":"u","pod":"ns/p","attempt":0,"mark":"m"}}'

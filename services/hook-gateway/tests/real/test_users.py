@@ -15,20 +15,6 @@ from sunk_lab.slurm.testing import running_slurm
 
 pytestmark = pytest.mark.lab
 
-ENVIRONMENT = (
-    "ALL",
-    "JobState=COMPLETED",
-    "IFS=|",
-    "SLURM_JOB_ID=1",
-    "SLURM_JOB_NODELIST=nowhere",
-    "SLURMD_NODENAME=nowhere",
-    "SPANK_SUNK_HOOKS_URL=http://127.0.0.1:9",
-    "SUNK_HOOKS_URL=http://127.0.0.1:9",
-    "BASH_ENV=/lab/spool/pwned",
-    "LD_PRELOAD=/lab/spool/pwned",
-)
-"""What a job's user sets, and no prolog may read."""
-
 REASON = "k8s: prolog pre-hook failed: ns/web (sunk:verify-undrain)"
 TEXT_MAX = 1000
 """Slurm takes little more of a name or a comment."""
@@ -40,6 +26,21 @@ LIES = (
     "x\nJobId=1 JobState=COMPLETED\n1|1|N/A|COMPLETED|1|1|node01|\nslurm_load_jobs error: Invalid job id",
     '"}],"components":[],"level":"normal","x":{"$(touch /lab/spool/pwned)`touch /lab/spool/pwned`\';\\',
 )
+MUCH = LIES[1] * (LONG // len(LIES[1]))
+ENVIRONMENT = (
+    "ALL",
+    "JobState=COMPLETED",
+    "IFS=|",
+    "SLURM_JOB_ID=1",
+    "SLURM_JOB_NODELIST=nowhere",
+    "SLURMD_NODENAME=nowhere",
+    "SPANK_SUNK_HOOKS_URL=http://127.0.0.1:9",
+    "SUNK_HOOKS_URL=http://127.0.0.1:9",
+    "BASH_ENV=/lab/spool/pwned",
+    "LD_PRELOAD=/lab/spool/pwned",
+    f"MUCH={MUCH}",
+)
+"""What a job's user sets, and no prolog may read."""
 
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
@@ -169,14 +170,15 @@ def test_a_job_with_more_words_than_a_message_of_ours_has_is_refused_like_any_ot
     cluster: Cluster, gateway: ScriptedGateway
 ) -> None:
     gateway.by_path[prehook(cluster.first)] = refusal(drain=False, hold=False)
-    much = LIES[1] * (LONG // len(LIES[1]))
-    some = much[:TEXT_MAX]
+    some = MUCH[:TEXT_MAX]
 
     job = cluster.submit(
         *("-w", cluster.first, f"--comment={some}", f"--extra={some}", f"--job-name={some}"),
-        f"--export=ALL,MUCH={much}",
+        f"--export=ALL,MUCH={MUCH}",
     )
 
+    # A job has a reason before its start too, as long as its node was drained by the test before.
+    until(lambda: any(path == prehook(cluster.first) for path, _, _ in gateway.sent))
     until(lambda: cluster.slurm.exec("squeue", "-h", "-t", "all", "-j", job, "-o", "%r").strip() != "None")
     cluster.until_idle()
     assert states(cluster, job) == {job: "PENDING"}

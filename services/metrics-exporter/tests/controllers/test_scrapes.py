@@ -15,6 +15,7 @@ import anyio
 import httpx
 import pytest
 from anyio.abc import SocketAttribute
+from msgspec import structs
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as plain_families
 
@@ -25,9 +26,9 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockLocked, LockSnapshot
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_lab.nats import NatsServer
+from sunk_lab.ports import free_port
 from sunk_metrics_exporter.slurm_metrics.ages import KINDS
 from sunk_metrics_exporter.testing.exporter import Process
-from sunk_metrics_exporter.testing.prometheus import free_port
 from sunk_runtime.clock import now
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import WITHIN_S, until
@@ -273,15 +274,32 @@ async def test_facts_are_counted_by_type_and_lock_times_observed(bus: Bus, http:
     await until(is_counted)
 
 
-async def test_how_long_a_job_waited_is_observed_by_one_of_two_replicas(
+async def observed(http: httpx.AsyncClient) -> tuple[int, int]:
+    """Return how many drains that ended, and jobs that started, a replica has observed."""
+    text = await scrape(http)
+    names = ("sunk_drain_duration_seconds_count", "sunk_job_wait_seconds_count")
+    drains, waits = (re.findall(rf"^{name}{{.*}} (\S+)$", text, re.MULTILINE) for name in names)
+    return sum(int(float(count)) for count in drains), sum(int(float(count)) for count in waits)
+
+
+async def test_how_long_drains_lasted_and_jobs_waited_is_observed_by_one_of_two_replicas(
     bus: Bus, server: NatsServer, tmp_path: Path
 ) -> None:
     async with exporting(server, tmp_path) as (_, one):
         await until(lambda: is_leading(one))
         async with exporting(server, tmp_path / "other") as (_, other):
             assert not await is_leading(other)
+            idle = SlurmNodeState(changed=now(), node="gpu-1", state="IDLE")
+            drained = structs.replace(idle, is_drain=True, reason="k8s: cordon", reason_changed=now())
+            await store(bus, "gpu-1", drained)
+
+            async def have_seen(*parts: str) -> bool:
+                texts = [await scrape(replica) for replica in (one, other)]
+                return all(part in text for part in parts for text in texts)
+
+            await until(lambda: have_seen("slurm_nodes_drain 1"))
+            await store(bus, "gpu-1", idle)
             started = now()
-            submitted = started - timedelta(seconds=40)
             for number in (7, 8):
                 job = SlurmJobState(
                     changed=started,
@@ -289,22 +307,17 @@ async def test_how_long_a_job_waited_is_observed_by_one_of_two_replicas(
                     state="RUNNING",
                     partition="gpu",
                     nodes="gpu-1",
-                    submitted=submitted,
+                    submitted=started - timedelta(seconds=40),
                     started=started,
                 )
                 await store(bus, str(number), job)
+            await until(lambda: have_seen("slurm_nodes_drain 0", "slurm_queue_running 2"))
 
-            async def have_seen(http: httpx.AsyncClient) -> bool:
-                return "slurm_queue_running 2" in await scrape(http)
+            async def are_observed() -> bool:
+                return await observed(one) == (1, 2)
 
-            told = 'sunk_job_wait_seconds_count{partition="gpu"} '
-            await until(lambda: have_seen(other))
-
-            async def is_told() -> bool:
-                return f"{told}2.0" in await scrape(one)
-
-            await until(is_told)
-            assert told not in await scrape(other)
+            await until(are_observed)
+            assert await observed(other) == (0, 0)
 
 
 async def test_drains_and_waits_are_told_by_cause_and_partition(bus: Bus, http: httpx.AsyncClient) -> None:

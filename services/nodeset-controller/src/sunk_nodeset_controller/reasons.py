@@ -6,6 +6,7 @@ from sunk_kube.reasons import Reason
 
 _NODESET: Final = "NodeSet"
 _NODE: Final = "Node"
+_USER_POD: Final = "Pod and its controller"
 _BOTH: Final = "Pod of a NodeSet, Node"
 _NOTHING: Final = "Nothing."
 
@@ -119,6 +120,35 @@ class NodeSetReason(Reason):
         "`SlurmKnown` False",
         "Slurm suddenly knows fewer than half of the nodes that it knew; no Pod is chosen meanwhile.",
         "See [SunkNodeSetBlind](runbooks/SunkNodeSetBlind.md).",
+    )
+
+
+class EvictionReason(Reason):
+    """On Pods of users that have to leave a Node. A refused eviction is tried again without another Event."""
+
+    EVICTING_FOR_SLURM = (
+        "EvictingForSlurm",
+        _USER_POD,
+        "Warning",
+        "",
+        "The Pod is about to be evicted, because its Node is locked for the Slurm job in the message.",
+        "Nothing, or see [which Pods may stay](security.md#who-may-stay-on-a-locked-node).",
+    )
+    DELETING_FOR_SLURM = (
+        "DeletingForSlurm",
+        _USER_POD,
+        "Warning",
+        "",
+        "The Pod is about to be deleted for such a job: its eviction was refused for `deleteAfterSeconds`.",
+        "Nothing, or ask the administrator.",
+    )
+    EVICTING_FOR_UPDATE = (
+        "EvictingForUpdate",
+        _USER_POD,
+        "Warning",
+        "",
+        "The Pod is about to be evicted: an update of a NodeSet empties its node (`placeholders: evict`).",
+        "Nothing; a Pod that its controller creates again gets another job.",
     )
 
 

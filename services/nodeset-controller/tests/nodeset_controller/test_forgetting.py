@@ -8,6 +8,7 @@ import pytest
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeRejectedError
+from sunk_kube.nodesets import ControllerRevision, NodeSet
 from sunk_kube.objects import Node
 from sunk_kube.pods import Pod
 from sunk_kube.testing import T0, node, nodeset, pod
@@ -18,7 +19,12 @@ from sunk_nodeset_controller.lock_controller.requests import LockRequests
 from sunk_nodeset_controller.locks.eviction import EvictionAttempt
 from sunk_nodeset_controller.locks.model import Blockers, LockTaint
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
+from sunk_nodeset_controller.nodeset_controller import reconciler
 from sunk_nodeset_controller.nodeset_controller.adoption import Adoption
+from sunk_nodeset_controller.nodeset_controller.executor import Executor
+from sunk_nodeset_controller.nodeset_controller.observer import Observer
+from sunk_nodeset_controller.nodeset_controller.reconciler import NodeSetLoop
+from sunk_nodeset_controller.nodesets.model import Fits, Observed
 from sunk_runtime.leases import Leadership
 
 pytestmark = pytest.mark.anyio
@@ -34,6 +40,9 @@ class Listed:
 
     def of(self, _: str) -> list[Pod]:
         return self._found
+
+    def count(self, _: str) -> int:
+        return len(self._found)
 
 
 class Refusing:
@@ -73,6 +82,69 @@ def test_nothing_is_left_on_the_desk_of_a_node_that_is_gone() -> None:
         lock_requests.clear()
 
     assert lock_requests.is_empty
+
+
+class NodeSets(dict[str, NodeSet]):
+    """A Kubernetes cluster without Nodes, with NodeSets, and what is applied for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.budgets = 0
+        self.forgotten: list[str] = []
+        self.nodesets = self
+        self.pods_of = self.slices_of = Listed()
+
+    def require_complete(self) -> None:
+        """Be complete."""
+
+    def observe(self, found: NodeSet, _: object) -> Observed:
+        return Observed(nodeset=found, nodes={}, fits=Fits(), pods=(), now=T0)
+
+    def forget(self, key: str) -> None:
+        self.forgotten.append(key)
+
+    async def apply_budget(self, _: object) -> None:
+        self.budgets += 1
+
+    async def revisions(self, _: object) -> list[ControllerRevision]:
+        return []
+
+    async def create_revision(self, _: object) -> None:
+        """Keep it."""
+
+    async def write_slices(self, *_: object) -> None:
+        """Have none."""
+
+    async def record_event(self, *_: object) -> None:
+        """Have it said."""
+
+    async def write_status(self, *_: object) -> None:
+        """Have it written."""
+
+
+async def test_a_nodeset_that_is_gone_and_comes_back_gets_its_disruption_budget_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reconciler, "SHARE", 1.0)  # It does not rest between two turns.
+    cluster = NodeSets()
+    loop = NodeSetLoop(
+        cast("KubeViews", cluster),
+        cast("FencedKube", cluster),
+        cast("Observer", cluster),
+        cast("Executor", cluster),
+    )
+    counts: list[int] = []
+    for _ in range(2):
+        cluster[GPU.key] = GPU
+        for _ in range(2):
+            await loop.reconcile(GPU.key)
+        counts.append(cluster.budgets)
+        del cluster[GPU.key]
+        await loop.reconcile(GPU.key)
+
+    assert counts == [1, 2]
+    assert cluster.forgotten == [GPU.key] * 4  # By who looks and who acts, twice.
+    assert loop._guarded == {}  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 class NoNodes:

@@ -83,7 +83,7 @@ def test_an_update_waits_for_everybody_unless_it_is_told_otherwise() -> None:
 
 def test_a_placeholder_is_not_requeued_but_its_pod_may_be_evicted() -> None:
     assert actions(RollingUpdate(requeue=EVERY)) == (RequeueJobOn(7, "gpu-1"),)
-    assert actions(RollingUpdate(placeholders="evict")) == (EvictPlacedPod("web", "guest", "u"),)
+    assert actions(RollingUpdate(placeholders="evict")) == (EvictPlacedPod("web", "guest", "u", "gpu-1", 8),)
 
 
 def test_nobody_leaves_a_node_that_is_not_drained_yet_or_goes_for_another_reason() -> None:

@@ -5,7 +5,6 @@ The tests play the syncer's part: they write what Slurm says to the bus.
 
 import itertools
 import signal
-import socket
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, suppress
@@ -50,6 +49,7 @@ from sunk_kube.resources import (
 )
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.nats import NatsServer
+from sunk_lab.ports import free_port
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.locks.annotations import read
 from sunk_nodeset_controller.locks.daemonsets import DAEMONSETS
@@ -64,7 +64,7 @@ from sunk_runtime.jetstream import Bus, BusSettings
 from sunk_runtime.jetstream import connect as connect_bus
 from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import answering, ask
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 
@@ -73,7 +73,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 CLUSTER = "lab"
 ROLE = "test.example/nodeset"
 MODEL = "gpu.nvidia.com/model"
-PATIENCE_S = 90.0
+PATIENCE_S = WITHIN_S
 OWNED: tuple[Resource[Any], ...] = (
     PODS, NODESETS, NODESLICES, DISRUPTION_BUDGETS, CONFIG_MAPS, CONTROLLER_REVISIONS,
 )  # fmt: skip
@@ -853,16 +853,9 @@ async def test_a_slurm_that_falls_silent_is_said_and_nothing_is_done(stage: Stag
 
 async def _is_measured(stage: Stage, port: int, value: str) -> bool:
     """Whether the service's metrics say *value* of what is known of Slurm."""
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=WITHIN_S) as http:
         text = (await http.get(f"http://127.0.0.1:{port}/metrics")).text
     return f'sunk_nodeset_slurm_known{{nodeset="{stage.namespace}/gpu"}} {value}' in text.splitlines()
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 async def _scale(stage: Stage, replicas: int) -> None:
@@ -1247,7 +1240,7 @@ async def _has_looked(port: int, before: int) -> bool:
 
 async def _counts(port: int) -> Counter[str]:
     """Return what the service says of its calls, without its lease's, and of its looks, by loop."""
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=WITHIN_S) as http:
         text = (await http.get(f"http://127.0.0.1:{port}/metrics")).text
     counts: Counter[str] = Counter()
     for family in text_string_to_metric_families(text):

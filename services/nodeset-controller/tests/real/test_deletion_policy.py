@@ -16,11 +16,11 @@ from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODESET
 from sunk_lab.charts import render
 from sunk_lab.errors import LabError
 from sunk_lab.kube.lab import KubeLab
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
-PATIENCE_S = 90.0
+PATIENCE_S = WITHIN_S
 CHART = Path(__file__).parents[4] / "helm" / "sunk"
 GROUP = "admissionregistration.k8s.io"
 POLICY = "ValidatingAdmissionPolicy"

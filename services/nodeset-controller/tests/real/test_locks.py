@@ -44,25 +44,29 @@ from sunk_kube.reflector import Reflector
 from sunk_kube.resources import EVENTS, NAMESPACES, NODES, PODS, Resource
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.nats import NatsServer
+from sunk_nodeset_controller.adapters import end_events
 from sunk_nodeset_controller.adapters.cluster_views import ClusterViews
-from sunk_nodeset_controller.adapters.daemonset_view import Daemons, DaemonSetView
+from sunk_nodeset_controller.adapters.daemonset_view import DAEMON_OWNERS, Daemons, DaemonSetView
 from sunk_nodeset_controller.lock_controller import reconciler
 from sunk_nodeset_controller.lock_controller.controller import run_locks
 from sunk_nodeset_controller.lock_controller.lock_store import NodeLockStore
 from sunk_nodeset_controller.lock_controller.pod_watches import PodWatches
 from sunk_nodeset_controller.lock_controller.stray_taints import lock_changes
+from sunk_nodeset_controller.locks import machine
 from sunk_nodeset_controller.locks.annotations import read
 from sunk_nodeset_controller.locks.daemon_claims import DaemonClaim, daemon_claim
 from sunk_nodeset_controller.locks.daemonsets import DAEMONSETS
 from sunk_nodeset_controller.locks.model import OPEN, Clearing, Holder, LockTaint, NodeLock, Rules
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
+from sunk_nodeset_controller.reasons import EvictionReason
+from sunk_runtime.changes import Changes
 from sunk_runtime.clock import now
 from sunk_runtime.errors import ConflictError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, Message
 from sunk_runtime.jetstream import connect as connect_bus
 from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import answering, ask_until
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.failed_locks import REASON_PREFIX
@@ -79,9 +83,12 @@ EVICTING: Final = EvictionPolicy(
 )
 EVICTING_RULES: Final = Rules(linger_s=0.3, clear_s=0.5)
 """As `RULES`, where the kubelet admits Pods past the taint."""
-PATIENCE_S: Final = 40.0
+PATIENCE_S: Final = WITHIN_S
+NEVER_S: Final = 600
+"""A Pod that takes as long to leave is there until the test deletes it."""
 
 
+REPLICA_SETS: Final = Resource(group="apps", kind="ReplicaSet", plural="replicasets", struct=KubeObject)
 BUDGETS: Final = Resource(
     group="policy", kind="PodDisruptionBudget", plural="poddisruptionbudgets", struct=KubeObject
 )
@@ -128,7 +135,7 @@ class Stage:
             finally:
                 tasks.cancel_scope.cancel()
 
-    async def acquire(self, job: int, level: LockLevel = "normal", *, within_s: float = 30.0) -> Reply:
+    async def acquire(self, job: int, level: LockLevel = "normal", *, within_s: float = PATIENCE_S) -> Reply:
         """Ask as the gateway does: again and again, until there is an answer or no time is left."""
         until_s = anyio.current_time() + within_s
         deadline = datetime.now(UTC) + timedelta(seconds=within_s)
@@ -288,6 +295,13 @@ class Stage:
 
     async def daemonset(self, name: str) -> tuple[KubeObject, Pod]:
         """Return a DaemonSet that tolerates no lock, and its Pod, which runs on the Node."""
+        return await self._workload(DAEMONSETS, name)
+
+    async def replica_set(self, name: str) -> tuple[KubeObject, Pod]:
+        """Return a ReplicaSet that tolerates no lock, and its Pod, which runs on the Node."""
+        return await self._workload(REPLICA_SETS, name, replicas=1)
+
+    async def _workload(self, kind: Resource[Any], name: str, **more: object) -> tuple[KubeObject, Pod]:
         labels = {"app": name}
         spec = {
             "nodeSelector": {"kubernetes.io/hostname": self.kube_node},
@@ -296,12 +310,12 @@ class Stage:
         }
         template = {"metadata": {"labels": labels}, "spec": spec}
         body = {
-            "apiVersion": "apps/v1",
-            "kind": "DaemonSet",
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
             "metadata": {"name": name},
-            "spec": {"selector": {"matchLabels": labels}, "template": template},
+            "spec": {"selector": {"matchLabels": labels}, "template": template, **more},
         }
-        made = await self.kube.create(DAEMONSETS, body, self.namespace)
+        made = await self.kube.create(kind, body, self.namespace)
 
         async def pods() -> list[Pod]:
             found = await self.kube.list_all(PODS, self.namespace, labels=f"app={name}")
@@ -378,8 +392,9 @@ async def stage(kubeconfig: Path, nats: NatsServer) -> AsyncGenerator[Stage]:
             finally:
                 with anyio.move_on_after(PATIENCE_S, shield=True):
                     await _unmark(kube, kube_node)
-                    for one in await kube.list_all(DAEMONSETS, namespace):  # Else its Pods come back.
-                        await kube.delete(DAEMONSETS, one.metadata.name, namespace)
+                    for kind in (DAEMON_OWNERS, REPLICA_SETS):  # Else their Pods come back.
+                        for one in await kube.list_all(kind, namespace):
+                            await kube.delete(kind, one.metadata.name, namespace)
                     for pod in await kube.list_all(PODS, namespace):  # In nobody else's way.
                         await kube.delete(PODS, pod.metadata.name, namespace, grace_period_s=0)
                     await kube.delete(NAMESPACES, namespace)
@@ -460,16 +475,18 @@ async def test_what_others_write_on_the_node_meanwhile_is_neither_lost_nor_in_th
 
 
 async def test_a_manager_killed_while_a_pod_leaves_is_followed_by_one_that_goes_on(stage: Stage) -> None:
-    await stage.pod("slow", leaves_after_s=6)
+    await stage.pod("slow", leaves_after_s=NEVER_S)
     async with stage.manager():
         waiting = await stage.waits(1, because="grace period")
     cut_off = await stage.lock()
     async with stage.manager():
+        await stage.waits(1)
+        await stage.kube.delete(PODS, "slow", stage.namespace, grace_period_s=0)
         granted = await stage.acquire(1)
 
     assert waiting.in_the_way == (f"{stage.namespace}/slow",)
     assert [(one.pod, one.because) for one in waiting.blocking] == [
-        (f"{stage.namespace}/slow", "grace period of 11 s")
+        (f"{stage.namespace}/slow", f"grace period of {NEVER_S + 5} s")
     ]
     assert (cut_off.value, cut_off.is_tainted) == ("pending", True)
     assert granted == LockGranted()
@@ -530,7 +547,7 @@ async def test_a_pod_that_bears_the_lock_for_a_while_leaves_at_once_also_one_tha
 async def test_the_pods_that_a_node_is_drained_for_are_in_the_way_until_they_are_gone_whoever_leads(
     stage: Stage,
 ) -> None:
-    await stage.pod("web", leaves_after_s=600)
+    await stage.pod("web", leaves_after_s=NEVER_S)
     pod = f"{stage.namespace}/web"
     reason = f"{REASON_PREFIX}: {pod} (grace period of 605 s) (sunk:verify-undrain)"
     drained = SlurmNodeState(changed=datetime.now(UTC), node=NAME, state="IDLE", is_drain=True, reason=reason)
@@ -607,7 +624,7 @@ async def test_a_job_that_has_the_number_of_a_lost_one_does_not_start_beside_tha
 async def test_leave_to_drain_is_stored_before_it_is_given_and_counted_by_whoever_leads_next(
     stage: Stage,
 ) -> None:
-    await stage.pod("web", leaves_after_s=600)
+    await stage.pod("web", leaves_after_s=NEVER_S)
 
     def failed() -> FailedLock | None:
         told = stage.views.locks.get(NAME)
@@ -639,7 +656,7 @@ async def test_a_node_is_drained_for_all_pods_that_were_in_the_way_though_its_re
 ) -> None:
     names = [f"web-{number}" for number in range(6)]
     for name in names:
-        await stage.pod(name, leaves_after_s=600)
+        await stage.pod(name, leaves_after_s=NEVER_S)
     reason = f"{REASON_PREFIX}: {stage.namespace}/web-0 and 5 more (sunk:verify-undrain)"
     drained = SlurmNodeState(changed=datetime.now(UTC), node=NAME, state="IDLE", is_drain=True, reason=reason)
     async with stage.manager():
@@ -663,18 +680,31 @@ async def test_a_node_that_was_listed_is_taken_as_it_was_once_and_never_after_it
 ) -> None:
     nodes = NodeLockStore(stage.kube, Leadership("test", 1, float("inf")), DRIVING)
     held = NodeLock(value="locked", holders=(Holder(job=7, level="normal", asked=datetime.now(UTC)),))
+    mark = {"example.com/by": "us"}
+    await stage.kube.patch(NODES, stage.kube_node, {"metadata": {"annotations": dict.fromkeys(mark)}})
     await nodes.foresee({stage.kube_node})
-    before = await stage.kube.get(NODES, stage.kube_node)
-    await stage.kube.patch(NODES, stage.kube_node, {"metadata": {"annotations": {"example.com/by": "us"}}})
+    await stage.kube.patch(NODES, stage.kube_node, {"metadata": {"annotations": mark}})
 
     foreseen = await nodes.read(stage.kube_node, may_be_foreseen=True)
     fresh = await nodes.read(stage.kube_node, may_be_foreseen=True)
     assert foreseen is not None
     assert fresh is not None
-    assert foreseen.metadata.resource_version == before.metadata.resource_version
-    assert fresh.metadata.annotations["example.com/by"] == "us"
+    assert not mark.items() <= foreseen.metadata.annotations.items()
+    assert mark.items() <= fresh.metadata.annotations.items()
 
-    written = fresh
+    async def write(wanted: NodeLock) -> None:
+        """Write the lock over what others, such as the kubelet, write to the Node at the same time."""
+
+        async def is_written() -> bool:
+            found = await nodes.read(stage.kube_node)
+            assert found is not None
+            with suppress(ConflictError):
+                await nodes.write(found, wanted)
+                return True
+            return False
+
+        await until(is_written)
+
     listed, may_return, list_all = anyio.Event(), anyio.Event(), stage.kube.list_all
 
     async def listing_slowly(resource: Resource[Node]) -> list[Node]:
@@ -687,12 +717,12 @@ async def test_a_node_that_was_listed_is_taken_as_it_was_once_and_never_after_it
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(nodes.foresee, {stage.kube_node})
         await listed.wait()
-        written = await nodes.write(fresh, held)
+        await write(held)
         may_return.set()
     found = await nodes.read(stage.kube_node, may_be_foreseen=True)
     assert found is not None
-    assert found.metadata.resource_version == written.metadata.resource_version
-    await nodes.write(found, OPEN)
+    assert found.metadata.annotations[wk.ANNOTATION_LOCK] == "locked"
+    await write(OPEN)
 
 
 async def test_a_node_that_is_new_is_taken_from_the_view_once_and_one_that_may_be_locked_never(
@@ -771,12 +801,9 @@ async def test_a_lock_is_decided_on_the_view_and_no_node_is_read_for_it(
 ) -> None:
     async with stage.manager() as viewed:
         assert await stage.acquire(1) == LockGranted()
-        await stage.release(1)
-        await stage.stands("false")
-        # A view that is behind has the Node read.
-        await until(lambda: read(viewed[stage.kube_node], TAINT).value == "false", within_s=PATIENCE_S)
         asked: list[object] = []
-        find = stage.kube.find
+        conflicts: list[ConflictError] = []
+        find, patch = stage.kube.find, stage.kube.patch
 
         async def found(resource: Resource[Any], name: str, namespace: str | None = None) -> object:
             answer = await find(resource, name, namespace)
@@ -784,9 +811,26 @@ async def test_a_lock_is_decided_on_the_view_and_no_node_is_read_for_it(
                 asked.append(answer)
             return answer
 
+        async def patched(*args: Any, **more: Any) -> object:  # noqa: ANN401 - passed on
+            try:
+                return await patch(*args, **more)
+            except ConflictError as error:
+                conflicts.append(error)
+                raise
+
         monkeypatch.setattr(stage.kube, "find", found)
-        assert await stage.acquire(2) == LockGranted()
-        assert asked == []
+        monkeypatch.setattr(stage.kube, "patch", patched)
+        for job in range(1, 50):
+            await stage.release(job)
+            await stage.stands("false")
+            # A view that is behind has the Node read, and so has a kubelet that writes it in between.
+            await until(lambda: read(viewed[stage.kube_node], TAINT).value == "false", within_s=PATIENCE_S)
+            asked.clear()
+            conflicts.clear()
+            assert await stage.acquire(job + 1) == LockGranted()
+            if not conflicts:
+                break
+        assert (asked, conflicts) == ([], [])
         monkeypatch.undo()
         await stage.stands("locked")
 
@@ -852,7 +896,7 @@ async def test_a_view_that_is_behind_neither_grants_nor_hinders_a_lock(
 
 
 async def test_a_prolog_whose_job_is_cancelled_while_it_waits_is_told_at_once(stage: Stage) -> None:
-    await stage.pod("slow", leaves_after_s=10)
+    await stage.pod("slow", leaves_after_s=NEVER_S)
     async with stage.manager(), anyio.create_task_group() as tasks:
         replies: list[Reply] = []
 
@@ -888,8 +932,6 @@ async def test_a_former_slurm_node_neither_unlocks_its_node_nor_hides_it_from_th
         await stage.stands("false")
 
 
-SOON_S: Final = 5.0
-"""Far less than until the next look at a node of which nothing is heard; what is noticed takes a second."""
 OTHER: Final = "other"
 """Another Slurm cluster on the same bus."""
 
@@ -928,7 +970,7 @@ async def test_a_lock_taint_that_a_stranger_puts_on_an_unlocked_node_goes_and_an
         async def is_gone() -> bool:
             return await stage.lock() == OPEN
 
-        await until(is_gone, within_s=SOON_S)
+        await until(is_gone, within_s=PATIENCE_S)  # A look of itself, at a Node without a lock, is later.
         await until(lambda: is_said(stage, "'mallory' (Update at "), within_s=PATIENCE_S)
 
 
@@ -937,7 +979,10 @@ async def is_said(stage: Stage, text: str) -> bool:
     return text.encode() in await stage.kube.get_raw(EVENTS.path("default"))
 
 
-async def test_a_lock_taint_that_a_stranger_takes_off_is_put_back_while_a_job_runs(stage: Stage) -> None:
+async def test_a_lock_taint_that_a_stranger_takes_off_is_put_back_while_a_job_runs(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "HELD_AGAIN_S", 3600.0)  # Nothing but the change has it look.
     async with stage.manager():
         await stage.says_job(1, "RUNNING", runs=True)
         await stage.stands("locked")
@@ -946,7 +991,7 @@ async def test_a_lock_taint_that_a_stranger_takes_off_is_put_back_while_a_job_ru
         async def is_back() -> bool:
             return (await stage.lock()).is_tainted
 
-        await until(is_back, within_s=SOON_S)
+        await until(is_back, within_s=PATIENCE_S)
 
 
 async def test_an_unlock_that_the_api_server_refuses_is_tried_again_until_it_does_not(
@@ -1081,11 +1126,12 @@ async def test_a_question_whose_deadline_is_hours_over_is_later_and_says_that_a_
     stage: Stage,
 ) -> None:
     async with stage.manager():
+        assert await stage.release(1) == Noted()  # It has begun.
         deadline = datetime.now(UTC) - timedelta(hours=3)
         question = AcquireLock(node=NAME, job=1, level="normal", deadline=deadline)
 
         async def is_told() -> bool:
-            reply = await ask_until(stage.views.bus, CLUSTER, question, deadline=anyio.current_time() + 2)
+            reply = await ask_until(stage.views.bus, CLUSTER, question, deadline=anyio.current_time() + 5)
             return isinstance(reply, Later) and "a clock is off, synchronise it (NTP)" in reply.reason
 
         await until(is_told)
@@ -1159,6 +1205,54 @@ async def test_a_pod_that_a_budget_protects_is_named_with_it_and_deleted_only_wh
     assert [one.pod for one in waiting.blocking] == [f"{stage.namespace}/guarded"]
     assert granted == LockGranted()
     assert not await stage.is_there("guarded")
+
+
+@asynccontextmanager
+async def deletions(stage: Stage) -> AsyncGenerator[Mapping[str, int]]:
+    """Yield by which write each Pod's deletion began, by uid, as of each moment of the context."""
+    view, changes = Reflector(stage.kube, PODS, namespace=stage.namespace), Changes(())
+    found: dict[str, int] = {}
+
+    def note(_: Pod | None, after: Pod | None) -> tuple[str, ...]:
+        if after is not None and after.is_terminating:
+            found.setdefault(after.metadata.uid, int(after.metadata.resource_version))
+        return ()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(view.run)
+        await view.complete()
+        view.follow(changes, note)
+        yield found
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        pytest.param(EvictionReason.EVICTING_FOR_SLURM, "is evicted", id="evicted"),
+        pytest.param(EvictionReason.DELETING_FOR_SLURM, "was refused for 1 s", id="deleted"),
+    ],
+)
+async def test_events_on_a_pod_and_its_replica_set_name_the_slurm_job_before_the_pod_has_to_go(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, reason: EvictionReason, words: str
+) -> None:
+    for name in ("LAST_WORDS_S", "LAST_WORDS_MAX_S"):
+        monkeypatch.setattr(end_events, name, WITHIN_S)
+    owner, pod = await stage.replica_set("web")
+    if reason is EvictionReason.DELETING_FOR_SLURM:
+        await stage.budget("web")
+    deleting = replace(EVICTING, clearing=Clearing(delete_after_s=1.0))
+    async with deletions(stage) as deleted, stage.manager(deleting, EVICTING_RULES):
+        assert await stage.acquire(17) == LockGranted()
+        await until(lambda: pod.metadata.uid in deleted, within_s=PATIENCE_S)
+    said = json.loads(await stage.kube.get_raw(EVENTS.path(stage.namespace)))["items"]
+    found = {one["involvedObject"]["uid"]: one for one in said if one["reason"] == reason}
+
+    assert found.keys() == {pod.metadata.uid, owner.metadata.uid}
+    for one in found.values():
+        assert one["message"].startswith(f"Node {stage.kube_node} is locked for Slurm job 17: Pod {pod.key} ")
+        assert words in one["message"]
+        assert int(one["metadata"]["resourceVersion"]) < deleted[pod.metadata.uid]
 
 
 async def test_a_dry_run_of_evictions_moves_nobody_and_says_whom_it_would(stage: Stage) -> None:
@@ -1390,17 +1484,18 @@ def driven_out_daemons() -> float:
 
 
 async def test_a_person_learns_whom_a_lock_would_drive_out_and_why_one_is_not_there_yet(stage: Stage) -> None:
-    await stage.pod("slow", leaves_after_s=6)
+    await stage.pod("slow", leaves_after_s=NEVER_S)
     async with stage.manager():
         before = await stage.explain()
         await stage.waits(1)
         meanwhile = await stage.explain()
+        await stage.kube.delete(PODS, "slow", stage.namespace, grace_period_s=0)
         assert await stage.acquire(1) == LockGranted()
         after = await stage.explain()
 
     assert [one.what for one in before.findings] == ["not locked", "1 Pods would be driven out by Kubernetes"]
     assert before.findings[1].because == f"{stage.namespace}/slow"
     assert [(one.what, one.because) for one in meanwhile.findings] == [
-        ("not locked for job 1 yet, normal", f"{stage.namespace}/slow: grace period of 11 s")
+        ("not locked for job 1 yet, normal", f"{stage.namespace}/slow: grace period of {NEVER_S + 5} s")
     ]
     assert [one.what for one in after.findings] == ["locked for jobs 1"]

@@ -45,6 +45,9 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """Where placeholders' scripts find the hook gateway, as the nodes see it."""
     hooks_ca_file: str = ""
     """What vouches for its certificate, as the nodes see it; empty: what their system trusts."""
+    hooks_env_file: str = ""
+    """A node's own settings of its hooks (``hooks.env`` of helm/slurm), as the nodes see it. Where a node has
+    it, scripts take from it where the gateway is by now, in place of ``hooks_url`` and ``hooks_ca_file``."""
     key_file: Path
     """A file of at least 32 random bytes, the key of tokens and marks. Keep it: without it the pod-scheduler
     no longer recognises its placeholders."""

@@ -107,6 +107,7 @@ class Runtime:
             script=resources.files(__package__ or "").joinpath("placeholder.sh").read_text(),
             hooks_url=config.hooks_url,
             hooks_ca_file=config.hooks_ca_file,
+            hooks_env_file=config.hooks_env_file,
             key=self.key,
         )
 

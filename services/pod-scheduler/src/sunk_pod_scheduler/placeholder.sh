@@ -10,14 +10,29 @@
 # Slurm signals children too, so calls ignore TERM: else they would die before our own trap has run, and a second
 # TERM would cut the release off.
 #
-# From the pod-scheduler: SUNK_HOOKS_URL, SUNK_PLACEHOLDER_TOKEN. Needs bash, and curl where there is TLS: a
-# call by curl takes five times the processor time of one by bash, and many start at once.
+# From the pod-scheduler: SUNK_HOOKS_URL, with TLS CURL_CA_BUNDLE, SUNK_PLACEHOLDER_TOKEN, and SUNK_HOOKS_ENV, where the
+# node's own settings tell where the gateway is by now: a job may have waited for days. Needs bash, and curl where
+# there is TLS: a call by curl takes five times the processor time of one by bash, and many start at once.
 set -u
-jobs_url=$SUNK_HOOKS_URL/v1/jobs/$SLURM_JOB_ID
 ending=
 pipe=
 poll=
 trap 'ending=1; end_poll' TERM USR1
+
+find_gateway() {
+    if [[ -r ${SUNK_HOOKS_ENV:-} ]]; then
+        unset SUNK_HOOKS_URL_WITHOUT_TLS SUNK_HOOKS_CA_FILE CURL_CA_BUNDLE
+        # shellcheck disable=SC1090
+        source "$SUNK_HOOKS_ENV"
+        if [[ -n ${SUNK_HOOKS_URL_WITHOUT_TLS:-} && ! -r ${SUNK_HOOKS_CA_FILE:-} ]]; then
+            SUNK_HOOKS_URL=$SUNK_HOOKS_URL_WITHOUT_TLS
+        elif [[ -n ${SUNK_HOOKS_CA_FILE:-} ]]; then
+            export CURL_CA_BUNDLE=$SUNK_HOOKS_CA_FILE
+        fi
+    fi
+    jobs_url=$SUNK_HOOKS_URL/v1/jobs/$SLURM_JOB_ID
+}
+find_gateway
 
 end_poll() {  # It is told to end, so what the call would say no longer matters.
     if [ -n "$poll" ]; then kill -KILL "$poll" 2>/dev/null; fi
@@ -59,6 +74,7 @@ call() {
         read -r -t 1 -u "$pipe" body
         read -r -t 1 -u "$pipe" status
     fi
+    if [[ ${status:-000} = 000 ]]; then find_gateway; fi
 }
 
 by_curl() {

@@ -117,6 +117,14 @@ class PodReason(Reason):
         "The job's user made the job smaller in Slurm than the Pod; it ends, and another is submitted.",
         "Do not change placeholder jobs.",
     )
+    JOB_REQUEUED = (
+        "JobRequeued",
+        _POD,
+        "Normal",
+        _UNSCHEDULED,
+        "Slurm requeued the job: slurmd did not acknowledge its launch, or its user did it. Another comes.",
+        "Nothing; if it comes again and again, ask the administrator to look at slurmd on the nodes.",
+    )
     BOUND = (
         "Bound",
         _POD,

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sunk_pod_scheduler.adapters.placeholder_jobs import SURE_S, PlaceholderJobs
 from sunk_pod_scheduler.placement import marks
@@ -92,6 +93,15 @@ async def test_nothing_is_written_to_a_number_that_is_anothers_by_now(write: Wri
 
     with pytest.raises(SlurmUnavailableError, match="not seen to be default/infer's"):
         await write(placeholders(slurm))
+
+    assert slurm.written == []
+
+
+async def test_a_job_that_was_requeued_since_its_script_announced_itself_is_not_marked_as_started() -> None:
+    slurm = Slurm(replace(OURS, job_state=("RUNNING",), restart_cnt=1))
+
+    with pytest.raises(SlurmUnavailableError, match="not seen to be default/infer's, and to run since"):
+        await mark_started(placeholders(slurm))
 
     assert slurm.written == []
 

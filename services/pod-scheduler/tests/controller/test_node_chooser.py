@@ -20,6 +20,7 @@ from sunk_kube.pods import (
     PodSpec,
 )
 from sunk_kube.testing import node
+from sunk_pod_scheduler.controller import node_chooser
 from sunk_pod_scheduler.controller.node_chooser import LASTS, SLICE, NodeChoiceCache
 from sunk_pod_scheduler.placement.node_filter import (
     HOST_PORTS_MAX,
@@ -142,6 +143,24 @@ async def test_pods_that_are_alike_share_one_choice_until_a_node_changes_in_what
     assert await chosen(manifest(), later + LASTS * 2) == NodeChoice(excluded=("gpu-02,login-1",))
     assert looks == [T0, later, later + LASTS * 2]
     assert "upgrade" in problem(manifest(), tainted, holders_of(()))
+
+
+async def test_choices_are_remembered_up_to_so_many_characters_of_names_that_do_not_fold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node_chooser, "KEPT_CHARACTERS_MAX", 5000)
+    choices = NodeChoiceCache()
+
+    async def chosen(user: int) -> NodeChoice:
+        names = tuple(f"{'x' * 200}{number}y{user}" for number in range(12))
+        return await choices.choose((manifest(),), lambda: NODES, NodeConstraints(excluded=names), T0)
+
+    first = await chosen(1)
+    assert await chosen(1) is first
+    assert await chosen(2) is await chosen(2)  # Each is about half of what may be kept.
+    third = await chosen(3)
+    assert await chosen(3) is third
+    assert await chosen(1) is not first
 
 
 async def test_a_gang_gets_nodes_that_fit_each_member_and_enough_of_them() -> None:

@@ -13,7 +13,14 @@ from sunk_events.nodesets import KubePodState
 from sunk_events.placements import Gang, GangMember, PlacementState
 from sunk_kube.objects import KubeObject, ObjectMeta, OwnerReference
 from sunk_kube.pods import ContainerPort, Pod, PodStatus
-from sunk_kube.wellknown import ANNOTATION_GANG, ANNOTATION_GANG_RANK, ANNOTATION_GANG_SIZE, ANNOTATION_JOB
+from sunk_kube.testing import node
+from sunk_kube.wellknown import (
+    ANNOTATION_GANG,
+    ANNOTATION_GANG_MIN_AVAILABLE,
+    ANNOTATION_GANG_RANK,
+    ANNOTATION_GANG_SIZE,
+    ANNOTATION_JOB,
+)
 from sunk_pod_scheduler.adapters.workload_client import (
     JobSet,
     JobSetSpec,
@@ -24,18 +31,27 @@ from sunk_pod_scheduler.adapters.workload_client import (
     ReplicatedJob,
     WorkloadClient,
 )
+from sunk_pod_scheduler.controller.binder import Binder
 from sunk_pod_scheduler.controller.bus_jobs import BusJobs
-from sunk_pod_scheduler.controller.context import Views
+from sunk_pod_scheduler.controller.context import Context, Views
 from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.sweeper import Sweeper
 from sunk_pod_scheduler.gang_controller.dispatcher import GangDispatcher
-from sunk_pod_scheduler.gang_controller.snapshotter import ANEW, GangSnapshotter
+from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
 from sunk_pod_scheduler.gangs.decide import decide_gang
 from sunk_pod_scheduler.gangs.job_description import describe_gang
 from sunk_pod_scheduler.gangs.job_shape import shape
 from sunk_pod_scheduler.gangs.member_states import member_states_behind
-from sunk_pod_scheduler.gangs.model import BindMembers, GangSeen, MemberSeen, Size, SubmitGang, Tell
+from sunk_pod_scheduler.gangs.model import (
+    BindMembers,
+    GangSeen,
+    MemberSeen,
+    Size,
+    SubmitGang,
+    SyncMemberStates,
+    Tell,
+)
 from sunk_pod_scheduler.gangs.ranks import distinct, fitted, seated
 from sunk_pod_scheduler.placement import marks
 from sunk_pod_scheduler.placement.actions import GiveUp, Record, TellLoss, Wait
@@ -56,10 +72,12 @@ from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.placement.ownership import Owner
 from sunk_pod_scheduler.podspec.annotations import JobOptions
 from sunk_pod_scheduler.podspec.namespace_policy import Identity
+from sunk_pod_scheduler.podspec.reading_cost import ANEW
 from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate
 from sunk_pod_scheduler.testing.builders import JOB, KEY, T0, job, manifest, placement, pod
 from sunk_pod_scheduler.testing.memory_pods import MemoryPods
 from sunk_runtime.changes import Changes
+from sunk_runtime.errors import LostLeadershipError
 
 pytestmark = pytest.mark.anyio
 
@@ -176,6 +194,18 @@ def claiming(number: int, attempt: int, job: int) -> Pod:
     return replace(found, spec=replace(found.spec, node_name=f"k{number}"), status=PodStatus(phase="Running"))
 
 
+def of_nodeset(number: int) -> KubePodState:
+    """Return the Pod whose slurmd is a Slurm node."""
+    return KubePodState(
+        changed=T0,
+        pod=f"n{number}",
+        nodeset="set",
+        namespace="default",
+        kube_node=f"k{number}",
+        phase="running",
+    )
+
+
 def seats(node: str) -> Gang:
     """Return two members, in another order than they come now; *node*: on such nodes."""
     found = (GangMember(uid=f"u{rank}", pod=f"p{rank}", node=node and f"{node}{rank}") for rank in (1, 0))
@@ -200,15 +230,7 @@ async def test_a_gang_remembers_its_later_job_where_the_bus_went_back(record: Pl
     ring = gang_of(pods.pods["u0"])
     placements.found[ring] = replace(record, uid=ring)
     placements.found["u0"] = replace(record, uid="u0", gang=ring, roster=None)
-    for number in range(2):
-        kube_pods.found[f"n{number}"] = KubePodState(
-            changed=T0,
-            pod=f"n{number}",
-            nodeset="set",
-            namespace="default",
-            kube_node=f"k{number}",
-            phase="running",
-        )
+    kube_pods.found.update({f"n{number}": of_nodeset(number) for number in range(2)})
     eyes = snapshotter(pods, placements, 2, slurm=Runs(), kube_pods=kube_pods)
     for uid in pods.uids():
         eyes.index.know(ring, uid)
@@ -314,6 +336,109 @@ def test_a_wish_survives_that_another_size_was_written_over_it() -> None:
     assert gang_options({ANNOTATION_GANG_SIZE: "8"})[0].size == 8
     assert gang_options({**both, "sunk.coreweave.com/gang-asked-size": "8"})[0].size == 8
     assert gang_options(both)[0].size is None
+
+
+SIX = tuple(f"n{number}" for number in range(6))
+ELASTIC = {ANNOTATION_GANG_SIZE: "8", ANNOTATION_GANG_MIN_AVAILABLE: "4"}
+
+
+class RunsOnSix(NoJobs):
+    """One job runs, on six nodes; all before it have ended."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    async def look(self, number: int, _owner: Owner) -> AnyJob:
+        if number != self._number:
+            return JobGone(has_ended=True)
+        return replace(job(nodes=SIX, is_marked_started=True), job=number)
+
+
+class OneLeader:
+    """Leads while one job is submitted for the gang of some Pods: what was stored before is lost."""
+
+    def __init__(self, pods: MemoryPods, job: int) -> None:
+        self._pods, self._job, self._placements, kube_pods = pods, job, Held(), Held()
+        kube_pods.found.update({state.pod: state for state in map(of_nodeset, range(6))})
+        # By the PodGroup, four are enough.
+        self._eyes = snapshotter(pods, self._placements, 4, slurm=RunsOnSix(job), kube_pods=kube_pods)
+        self._gang = gang_of(pods.pods["u0"])
+
+    async def look(self) -> tuple[GangSeen, Mapping[str, Pod]]:
+        for uid in self._pods.uids():
+            self._eyes.index.know(self._gang, uid)
+        return await self._eyes.look(self._gang)
+
+    async def lose_its_lease_before_it_binds(self, submitted: SubmitGang) -> None:
+        """Have the job run, write what members are to know, and bind none."""
+        roster = seated(fitted(submitted.gang, SIX), SIX)
+        record = replace(placement("started", job=self._job, attempt=submitted.attempt), roster=roster)
+        self._placements.found[self._gang] = replace(record, uid=self._gang)
+        seen, pods = await self.look()
+        synced = decide_gang(seen, T0, Limits())
+        assert isinstance(synced, SyncMemberStates)
+        self._placements.found.update({state.uid: state for state in synced.states})
+        seen, pods = await self.look()
+        action = decide_gang(seen, T0, Limits())
+        assert isinstance(action, BindMembers)
+        with pytest.raises(LostLeadershipError):
+            await Binder(self._context(), _no_store).bind_members(action, seen, pods)
+
+    def _context(self) -> Context:
+        unused: Any = None
+        return Context(
+            event_source=unused,
+            pods=self._pods,
+            jobs=unused,
+            placements=unused,
+            views=unused,
+            rules=unused,
+            placeholder=Placeholder(script="", hooks_url="", key=KEY),
+            refusals=unused,
+            check=_leads_no_more,
+        )
+
+
+def _leads_no_more() -> None:
+    raise LostLeadershipError("the lease may have ended")
+
+
+async def _no_store(state: PlacementState) -> None:
+    raise AssertionError(f"{state.uid} is stored")
+
+
+async def test_an_elastic_gang_of_eight_that_was_given_six_nodes_asks_for_eight_again() -> None:
+    pods = MemoryPods(
+        *(grouped(number, annotations=ELASTIC) for number in range(8)),
+        nodes=tuple(node(f"k{number}") for number in range(6)),
+    )
+    others = [pods.pods["u6"], pods.pods["u7"]]
+    for number, now in ((101, T0), (102, LATER)):  # Both times Slurm has six nodes, and no Pod gets on one.
+        leader = OneLeader(pods, number)
+        seen, _ = await leader.look()
+        submitted = decide_gang(seen, now, Limits())
+        assert isinstance(submitted, SubmitGang)
+        await leader.lose_its_lease_before_it_binds(submitted)
+        for other in others:
+            pods.vanish(other.metadata.uid)
+    written = [one.metadata.annotations for one in pods.pods.values()]
+    assert [one[ANNOTATION_GANG_SIZE] for one in written] == ["6"] * 6
+    assert [one[ANNOTATION_GANG_RANK] for one in written] == ["0", "1", "2", "3", "4", "5"]
+
+    leader = OneLeader(pods, 103)
+    seen, _ = await leader.look()
+    waits = decide_gang(seen, T0 + timedelta(seconds=30), Limits())
+    for other in others:
+        pods.put(other)
+    seen, _ = await leader.look()
+    submitted = decide_gang(seen, LATER, Limits())
+
+    assert isinstance(waits, Tell)
+    assert {note.text for note in waits.notes.values()} == {"PodGroup default/ring has 6 of 8 Pods"}
+    assert isinstance(submitted, SubmitGang)
+    made = Placeholder(script="", hooks_url="", key=KEY)
+    asked = describe_gang(seen, submitted.gang, NodeChoice(), submitted.attempt, made, wanted=WANTED)
+    assert (asked.minimum_nodes, asked.maximum_nodes) == (4, 8)
 
 
 def member(

@@ -36,7 +36,7 @@ from sunk_pod_scheduler.gangs.model import (
     Tell,
 )
 from sunk_pod_scheduler.gangs.ranks import fitted, ordered, seated
-from sunk_pod_scheduler.placement.actions import Record, Wait
+from sunk_pod_scheduler.placement.actions import GiveUp, Record, Wait
 from sunk_pod_scheduler.placement.gang_membership import GangOptions, gang_options, membership, natural, order
 from sunk_pod_scheduler.placement.job_description import Placeholder
 from sunk_pod_scheduler.placement.limits import Limits
@@ -44,7 +44,7 @@ from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.podspec.annotations import JobOptions
 from sunk_pod_scheduler.podspec.namespace_policy import Identity
 from sunk_pod_scheduler.podspec.validation import ValidatedPod
-from sunk_pod_scheduler.testing.builders import KEY, T0, job, manifest, placement, pod
+from sunk_pod_scheduler.testing.builders import JOB, KEY, T0, job, manifest, placement, pod
 
 WANTED = ValidatedPod(cpus=2, memory_mib=100, gpus=1, identity=Identity(1, 1))
 ALONE = GangOptions()
@@ -481,3 +481,16 @@ def test_a_gang_whose_script_is_dead_ends_though_slurm_says_running() -> None:
 
     assert isinstance(later, Record)
     assert (later.state.phase, "is dead" in later.state.reason) == ("ending", True)
+
+
+def test_a_running_gang_gets_another_job_if_no_slurmd_acknowledged_the_launch_of_its_next_one() -> None:
+    found = running({}, {})
+    assert found.placement is not None
+    released = replace(found.placement, phase="released", lost=T0)
+    requeued = replace(job("PENDING", reason="BeginTime"), is_requeued=True)
+
+    _, again = with_its_notes(replace(found, placement=released, job=requeued), Limits())
+
+    assert isinstance(again, GiveUp)
+    assert (again.job, again.state.phase, again.state.job, again.state.lost) == (JOB, "submitted", None, T0)
+    assert again.state.roster == released.roster

@@ -220,7 +220,11 @@ class Cluster:
             case CancelJob():
                 return [lambda: self.end(action.job, "CANCELLED")]
             case GiveUp():
-                return [lambda: self.end(action.job, "CANCELLED"), lambda: self._store(action.state)]
+                ends: list[Effect] = [
+                    lambda: self.end(action.job, "CANCELLED"),
+                    lambda: self._store(action.state),
+                ]
+                return ends if action.state.lost is None else ends[::-1]
             case _:
                 return []
 
@@ -439,6 +443,13 @@ class GangStories(RuleBasedStateMachine):
     def slurm_ends_the_job(self, base: str) -> None:
         for number in self.cluster.alive():
             self.cluster.end(number, base)
+
+    @rule()
+    def no_slurmd_acknowledges_the_launch(self) -> None:
+        for number in self.cluster.alive():
+            if self.cluster.jobs[number].base == "RUNNING" and number not in self.cluster.announced:
+                again = {"reason": "BeginTime", "nodes": (), "is_requeued": True}
+                self.cluster.change(number, base="PENDING", **again)
 
     @rule()
     def the_script_asks_for_the_end(self) -> None:

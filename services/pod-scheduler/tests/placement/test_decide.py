@@ -83,6 +83,8 @@ PLANNED = job("PENDING", reason="None")
 RUNNING = job()
 STARTED = job(is_marked_started=True)
 CANCELLED = job("CANCELLED")
+REQUEUED = replace(job("PENDING", reason="BeginTime"), is_requeued=True)
+"""No slurmd has acknowledged its launch: Slurm starts it again after two minutes."""
 BOUND = pod(kube_node=KUBE_NODE)
 LEAVING = pod(kube_node=KUBE_NODE, is_terminating=True)
 
@@ -690,6 +692,38 @@ def test_a_bucket_that_is_lost_while_a_pod_runs_without_its_job_takes_no_pod(
         ),
         pytest.param(replace(LOST, phase="released"), CANCELLED, 9999, "Record submitted", id="nor for long"),
         pytest.param(replace(LOST, phase="started"), CANCELLED, 20, "Record ending", id="it had started"),
+        pytest.param(replace(LOST, phase="released"), REQUEUED, 20, "GiveUp submitted", id="no launch"),
+        pytest.param(
+            replace(LOST, phase="submitted"), REQUEUED, 20, "GiveUp submitted", id="its release is not stored"
+        ),
+        pytest.param(
+            replace(LOST, phase="released"),
+            replace(RUNNING, is_requeued=True),
+            200,
+            "GiveUp submitted",
+            id="not acknowledged, and nobody looked until it ran again",
+        ),
+        pytest.param(
+            replace(LOST, phase="released"),
+            replace(REQUEUED, base="CANCELLED", is_over=True),
+            20,
+            "Record submitted",
+            id="given up, and the scheduler was killed before that was stored",
+        ),
+        pytest.param(
+            replace(LOST, phase="released"),
+            replace(REQUEUED, is_marked=False, is_ours=False),
+            20,
+            "Record ending",
+            id="not acknowledged, and its user has wiped the mark",
+        ),
+        pytest.param(
+            replace(LOST, phase="started"),
+            replace(RUNNING, is_requeued=True),
+            20,
+            "GiveUp submitted",
+            id="its script runs, and no slurmd acknowledged its launch",
+        ),
         pytest.param(replace(LOST, phase="released"), GONE, 20, "Record submitted", id="lost once more"),
         pytest.param(replace(LOST, phase="started"), RUNNING, 20, "MarkStarted", id="it announced itself"),
         pytest.param(replace(LOST, phase="started"), STARTED, 20, "TellLoss bound", id="it is as before"),
@@ -710,6 +744,35 @@ def test_a_running_pod_without_its_job_gets_another_on_its_node_however_long_tha
     assert phase_after(action) == expected
     if isinstance(action, TellLoss):
         assert action.state.lost is None
+
+
+@pytest.mark.parametrize("phase", ["submitted", "released", "started"])
+def test_a_pod_that_waits_gets_another_job_if_no_slurmd_acknowledged_the_launch_of_its_first(
+    phase: Literal["submitted", "released", "started"],
+) -> None:
+    waits = seen(pod(), placement(phase), REQUEUED)
+
+    for found in (
+        waits,
+        replace(waits, job=replace(REQUEUED, is_completing=True), is_release_requested=True),
+        replace(waits, job=replace(RUNNING, is_requeued=True, reason="Prolog")),
+    ):
+        assert phase_after(act(found, after_s=1)) == "GiveUp submitted"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "since_s", "wait_s"),
+    [(0, 10, 0), (1, 0, 1), (9, 0, 1), (9, 40, 20), (9, 3600, 256), (3, 60, 4)],
+)
+def test_the_next_job_of_a_running_pod_is_submitted_soon_however_often_the_pod_was_tried_before(
+    attempt: int, since_s: int, wait_s: float
+) -> None:
+    again = replace(LOST, phase="submitted", job=None, token_sha256="", attempt=attempt)
+    state = replace(again, changed=T0 + timedelta(seconds=since_s))
+
+    if wait_s:
+        assert act(seen(BOUND, state, GONE), after_s=since_s) == Wait(wait_s)
+    assert act(seen(BOUND, state, GONE), after_s=since_s + wait_s) == Submit(attempt)
 
 
 def test_the_next_job_of_a_running_pod_comes_ahead_of_every_other_whatever_the_pod_asks_for() -> None:

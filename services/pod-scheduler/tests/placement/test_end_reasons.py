@@ -9,14 +9,16 @@ from msgspec.structs import replace
 from sunk_kube.bodies import EventText
 from sunk_kube.errors import KubeRejectedError
 from sunk_kube.objects import KubeObject, OwnerReference
+from sunk_kube.owners import TEXT_MAX
 from sunk_kube.pods import Pod
 from sunk_kube.resources import Resource
 from sunk_pod_scheduler.adapters import event_recorder
-from sunk_pod_scheduler.adapters.event_recorder import NAME_MAX, EventRecorder
+from sunk_pod_scheduler.adapters.event_recorder import EventRecorder
 from sunk_pod_scheduler.placement.end_reasons import by_whom, cause, plain, release_requested
 from sunk_pod_scheduler.placement.model import JobGone, JobUnknown
 from sunk_pod_scheduler.reasons import PodReason
 from sunk_pod_scheduler.testing.builders import job, manifest
+from sunk_runtime.testing import WITHIN_S
 
 TEXT = EventText(reason=PodReason.POD_ENDS, action="Deleting", note="why")
 
@@ -89,23 +91,26 @@ async def test_who_made_the_pods_is_told_once_and_who_only_refers_to_them_never(
     api = Api(lambda _: "takes")
     train = controller("Job", "batch/v1", "train")
     membership = replace(train, name="kin", uid="uid-kin", controller=False)
-    await say(api, owned("a", train, membership), owned("b", train), owned("c", controller("Own", "v1", "o")))
+    await say(
+        api, owned("a", train, membership), owned("b", train), owned("c", controller("Own", "x.io/v1", "o"))
+    )
 
     assert sorted(api.told) == [
         ("batch/v1", "Job", "train"),
-        ("v1", "Own", "o"),
         ("v1", "Pod", "a"),
         ("v1", "Pod", "b"),
         ("v1", "Pod", "c"),
+        ("x.io/v1", "Own", "o"),
     ]
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("mood", ["refuses", "hangs"])
 async def test_an_event_that_cannot_be_said_keeps_no_pod(mood: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_recorder, "LAST_WORDS_S", 0.1)
+    monkeypatch.setattr(event_recorder, "LAST_WORDS_S", 0.1 if mood == "hangs" else WITHIN_S)
+    monkeypatch.setattr(event_recorder, "LAST_WORDS_MAX_S", WITHIN_S)
     api = Api(lambda about: mood if about.metadata.name == "a" else "takes")
-    with anyio.fail_after(10):
-        await say(api, owned("a"), owned("b", controller("Job", "batch/v1", "x" * (NAME_MAX + 1))))
+    with anyio.fail_after(WITHIN_S):
+        await say(api, owned("a"), owned("b", controller("Job", "batch/v1", "x" * (TEXT_MAX + 1))))
 
     assert api.told == [("v1", "Pod", "b")]

@@ -136,3 +136,4 @@ def test_a_job_that_somebody_holds_after_us_is_looked_at() -> None:
     assert not is_news(held, before)
     assert is_news(replace(held, changed=T0 + timedelta(seconds=1)), before)
     assert is_news(SlurmJobState(changed=T0, job=JOB, state="RUNNING", flags=("COMPLETING",)), before)
+    assert is_news(SlurmJobState(changed=T0, job=JOB, state="PENDING", restarts=1), before)

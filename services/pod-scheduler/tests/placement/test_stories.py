@@ -59,6 +59,9 @@ class Cluster:
         self.does_tell = False
         """Slurm's other jobs, or accounting, tell what became of a job."""
         self.announced: set[int] = set()
+        """The jobs of which the scheduler that leads has heard."""
+        self.launched: set[int] = set()
+        """Those whose script has ever run."""
         self.releasing: set[int] = set()
         self.is_slurm_away = False
 
@@ -147,7 +150,11 @@ class Cluster:
             case CancelJob():
                 return [lambda: self.end(action.job, "CANCELLED")]
             case GiveUp():
-                return [lambda: self.end(action.job, "CANCELLED"), lambda: self._store(action.state)]
+                ends: list[Effect] = [
+                    lambda: self.end(action.job, "CANCELLED"),
+                    lambda: self._store(action.state),
+                ]
+                return ends if action.state.lost is None else ends[::-1]
             case _:
                 return []
 
@@ -322,13 +329,22 @@ class Stories(RuleBasedStateMachine):
 
     @rule()
     def scripts_announce_themselves(self) -> None:
-        alive = self.cluster.alive()
-        self.cluster.announced |= {n for n in alive if self.cluster.jobs[n].base == "RUNNING"}
+        running = {n for n in self.cluster.alive() if self.cluster.jobs[n].base == "RUNNING"}
+        self.cluster.announced |= running
+        self.cluster.launched |= running
 
     @rule(base=st.sampled_from(["CANCELLED", "PREEMPTED", "TIMEOUT", "NODE_FAIL"]))
     def slurm_ends_the_job(self, base: str) -> None:
         for number in self.cluster.alive():
             self.cluster.end(number, base)
+
+    @rule()
+    def no_slurmd_acknowledges_the_launch(self) -> None:
+        for number in self.cluster.alive():
+            found = self.cluster.jobs[number]
+            if found.is_running and not found.is_marked_started and number not in self.cluster.launched:
+                again = {"reason": "BeginTime", "nodes": (), "is_requeued": True}
+                self.cluster.change(number, base="PENDING", **again)
 
     @rule()
     def the_job_is_suspended(self) -> None:

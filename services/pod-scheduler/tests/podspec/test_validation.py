@@ -301,6 +301,27 @@ def test_a_gpu_model_that_slurm_does_not_have_is_named() -> None:
 MADE = Placeholder(script="#!/bin/bash\n", hooks_url="http://hooks", key=KEY)
 
 
+def test_a_script_is_told_where_it_finds_the_gateway_and_what_on_its_node_knows_better() -> None:
+    found = manifest()
+    wanted = validate(found, Rules(policy=Policy(default="allow")))
+    assert isinstance(wanted, ValidatedPod)
+    made = Placeholder(
+        script="", hooks_url="https://hooks", hooks_ca_file="/ca.crt", hooks_env_file="/hooks.env", key=KEY
+    )
+    wide, narrow = (
+        {entry.partition("=")[0]: entry.partition("=")[2] for entry in job.environment}
+        for job in (
+            describe(found, wanted, NodeChoice(), 0, made),
+            describe(found, wanted, NodeChoice(), 0, MADE),
+        )
+    )
+
+    places = {"SUNK_HOOKS_URL": "https://hooks", "CURL_CA_BUNDLE": "/ca.crt", "SUNK_HOOKS_ENV": "/hooks.env"}
+    assert wide.items() >= places.items()
+    assert narrow["SUNK_HOOKS_URL"] == "http://hooks"
+    assert not {"CURL_CA_BUNDLE", "SUNK_HOOKS_ENV"} & narrow.keys()
+
+
 def test_a_placeholder_is_held_never_requeued_and_carries_the_token_in_its_environment_only() -> None:
     pod = manifest(requests={"cpu": "1500m", "memory": "100Mi"}, annotations={PREFIX + "priority": "9"})
     wanted = validate(pod, Rules(policy=Policy(default="allow")))

@@ -15,8 +15,9 @@ from sunk_kube.matching import tolerates
 from sunk_kube.objects import KubeObject, Taint, condition
 from sunk_kube.pods import Pod
 from sunk_kube.reflector import Reflector
-from sunk_kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS, Resource
+from sunk_kube.resources import EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
 from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK
+from sunk_pod_scheduler.adapters import event_recorder
 from sunk_pod_scheduler.adapters.event_recorder import EventRecorder
 from sunk_pod_scheduler.adapters.pod_store import PodStore
 from sunk_pod_scheduler.placement.gang_membership import LABEL_POD_GROUP
@@ -213,7 +214,10 @@ async def test_a_refusal_stands_in_the_condition_and_in_an_event(kube: KubeClien
         )  # Else we would enqueue ourselves.
 
 
-async def test_what_waits_to_be_said_is_said_before_the_end(kube: KubeClient, namespace: str) -> None:
+async def test_what_waits_to_be_said_is_said_before_the_end(
+    kube: KubeClient, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_recorder, "FAREWELL_S", WITHIN_S)
     made = await create(kube, namespace)
     recorder = EventRecorder(kube)
     async with anyio.create_task_group() as tasks:
@@ -302,14 +306,16 @@ async def test_a_pod_that_somebody_deleted_with_a_grace_of_a_day_has_its_specs_g
 
 
 async def test_why_a_pod_is_deleted_is_said_on_it_and_on_its_controller_before_it_is(
-    kube: KubeClient, namespace: str
+    kube: KubeClient, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in ("LAST_WORDS_S", "LAST_WORDS_MAX_S"):
+        monkeypatch.setattr(event_recorder, name, WITHIN_S)
     async with watching(kube, namespace) as pods:
         made = await create(kube, namespace)
         for number in range(300):  # A burst of other Events waits.
             pods.record_event(made, PodReason.BOUND, f"number {number}")
-        owner = await kube.create(CONFIG_MAPS, {"metadata": {"name": "web"}}, namespace)
-        refers = {"apiVersion": "v1", "kind": "ConfigMap", "name": "web", "uid": owner.metadata.uid}
+        owner = await kube.create(LEASES, {"metadata": {"name": "web"}}, namespace)
+        refers = {"apiVersion": LEASES.api_version, "kind": "Lease", "name": "web", "uid": owner.metadata.uid}
         body = {"metadata": {"ownerReferences": [{**refers, "controller": True}]}}
         await kube.patch(PODS, "infer", body, namespace)
         owned = await kube.get(PODS, "infer", namespace)
@@ -319,7 +325,7 @@ async def test_why_a_pod_is_deleted_is_said_on_it_and_on_its_controller_before_i
 
         assert {(one["involvedObject"]["kind"], one["involvedObject"]["name"]) for one in found} == {
             ("Pod", "infer"),
-            ("ConfigMap", "web"),
+            ("Lease", "web"),
         }
         assert {one["message"] for one in found} == {"job 7 was cancelled (scancel):\ufffdit is CANCELLED"}
         assert not (await kube.get(PODS, "infer", namespace)).is_terminating

@@ -45,6 +45,9 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """How long a drain of a failed prolog stays at least, so that a broken gateway is no endless loop."""
     writes_at_once: Annotated[int, Meta(ge=1, le=64)] = 4
     """Changes of Slurm in flight; slurmctld is single-minded, and looks want their share."""
+    list_from: Annotated[int, Meta(ge=1)] = 20
+    """From so many nodes that are to be drained at once, one list of all is read in place of single nodes; in
+    a cluster of more than eight times as many, from an eighth of its nodes."""
     refused_again_s: Seconds = 15.0
     """When a change that Slurm refused is tried again, if nothing changes before."""
     view_age_max_s: Seconds = 30.0

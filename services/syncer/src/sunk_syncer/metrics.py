@@ -13,7 +13,11 @@ POLL_SECONDS = Histogram(
     ["kind", "outcome"],
     buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
 )
-LOOKS = Counter("sunk_syncer_looks_total", "Looks at single nodes and jobs.", ["kind"])
+LOOKS = Counter(
+    "sunk_syncer_looks_total",
+    "Looks at single nodes and jobs, and at all nodes where many are drained.",
+    ["kind"],
+)
 DOUBTED = Counter(
     "sunk_syncer_doubted_answers_total",
     "Answers that lacked too much of what was known to be believed.",

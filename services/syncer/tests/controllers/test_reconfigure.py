@@ -103,11 +103,14 @@ async def test_each_change_is_told_twice_as_slurmctld_may_get_the_file_after_us(
 
 
 @pytest.mark.parametrize(
-    ("ends", "limit_s"),
-    [pytest.param(True, 600, id="they end"), pytest.param(False, 0.5, id="as long as they may take")],
+    ("ends", "limit_s", "looks"),
+    [
+        pytest.param(True, 600, 3, id="they end"),
+        pytest.param(False, 0.5, 2, id="as long as they may take"),  # The second may come late.
+    ],
 )
 async def test_it_waits_for_prologs_as_a_job_that_is_in_one_would_be_requeued(
-    tmp_path: Path, *, ends: bool, limit_s: float
+    tmp_path: Path, *, ends: bool, limit_s: float, looks: int
 ) -> None:
     conf = tmp_path / "slurm.conf"
     conf.write_text("a")
@@ -127,8 +130,8 @@ async def test_it_waits_for_prologs_as_a_job_that_is_in_one_would_be_requeued(
     leadership = Leadership("syncer", 1, float("inf"))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ReconfigureController(slurm, leadership, config, in_prolog=in_prolog).run)
-        await until(lambda: len(asked) >= 3)
-        assert asked[:3] == [0, 0, 0]
+        await until(lambda: len(asked) >= looks)
+        assert asked[:looks] == [0] * looks
         if ends:
             jobs.clear()
         await until(lambda: slurm.times == 1)

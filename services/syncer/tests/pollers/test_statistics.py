@@ -1,8 +1,12 @@
 """When Slurm was last heard of what is told, whatever else it does not answer."""
 
-from datetime import datetime
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 
+import anyio
 import pytest
+from prometheus_client import REGISTRY
 
 from sunk_events import subjects
 from sunk_events.nodes import SlurmPartitionState, SlurmReservationState, SlurmStatisticsState
@@ -10,6 +14,7 @@ from sunk_lab.nats import NatsServer
 from sunk_runtime.clock import now
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import BusSettings, connect
+from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 from sunk_syncer.config import Config
@@ -21,18 +26,29 @@ pytestmark = pytest.mark.anyio
 
 
 class Answered:
-    """Slurm answered for all nodes, or all jobs, a moment ago."""
+    """When Slurm answered for all nodes, or all jobs."""
+
+    def __init__(self, answered: datetime | None) -> None:
+        self.answered = answered
+
+
+class Leader:
+    """One that watches, and what the bus has of it."""
+
+    def __init__(self, watch: StatisticsPoller, statistics: StateView[SlurmStatisticsState]) -> None:
+        self.watch = watch
+        self._statistics = statistics
 
     @property
-    def answered(self) -> datetime | None:
-        return now()
+    def told(self) -> SlurmStatisticsState:
+        told = self._statistics.get(subjects.STATISTICS_KEY)
+        assert told is not None
+        return told
 
 
-@pytest.mark.parametrize("question", ["diag", "partitions", "reservations"])
-async def test_a_question_that_slurm_does_not_answer_hides_no_sign_of_life(
-    nats: NatsServer, question: str
-) -> None:
-    slurm, settings = QuietSlurm(), BusSettings(url=nats.url)
+@asynccontextmanager
+async def leading(nats: NatsServer, slurm: QuietSlurm, lists: Answered) -> AsyncGenerator[Leader]:
+    settings = BusSettings(url=nats.url)
     async with connect(settings, "test") as bus:
         await bus.provision(CLUSTER, settings)
         partitions = StateView(bus, CLUSTER, SlurmPartitionState)
@@ -48,17 +64,43 @@ async def test_a_question_that_slurm_does_not_answer_hides_no_sign_of_life(
                 StateWriter(bus, reservations, fence=None),
                 StateWriter(bus, statistics, fence=None),
                 Config(cluster=CLUSTER),
-                nodes=Answered(),
-                jobs=Answered(),
+                nodes=lists,
+                jobs=lists,
                 reconfigured=lambda: "digest",
             )
-            await watch.poll()
-            slurm.unanswered, began = {question}, now()
-            with pytest.raises(TransientError, match="no answer"):
-                await watch.poll()
-            told = statistics.get(subjects.STATISTICS_KEY)
+            yield Leader(watch, statistics)
 
-    assert told is not None
-    assert told.nodes_answered is not None
-    assert told.nodes_answered > began
-    assert told.reconfigured == "digest"
+
+@pytest.mark.parametrize("question", ["diag", "partitions", "reservations"])
+async def test_a_question_that_slurm_does_not_answer_hides_no_sign_of_life(
+    nats: NatsServer, question: str
+) -> None:
+    slurm, lists = QuietSlurm(), Answered(now())
+    async with leading(nats, slurm, lists) as leader:
+        await leader.watch.poll()
+        slurm.unanswered, lists.answered = {question}, now()
+        with pytest.raises(TransientError, match="no answer"):
+            await leader.watch.poll()
+
+        assert leader.told.nodes_answered == lists.answered
+        assert leader.told.reconfigured == "digest"
+
+
+async def test_a_leader_that_slurm_does_not_answer_shows_when_it_answered_the_one_before(
+    nats: NatsServer,
+) -> None:
+    slurm, heard = QuietSlurm(), now() - timedelta(minutes=10)
+    async with leading(nats, slurm, Answered(heard)) as before:
+        await before.watch.poll()
+    slurm.unanswered = {"diag", "partitions", "reservations"}
+
+    def shown(kind: str) -> float:
+        return REGISTRY.get_sample_value("sunk_syncer_answered_timestamp_seconds", {"kind": kind}) or 0.0
+
+    async with leading(nats, slurm, Answered(None)) as leader, anyio.create_task_group() as tasks:
+        tasks.start_soon(leader.watch.run)
+        await until(lambda: shown("nodes") == heard.timestamp())
+        tasks.cancel_scope.cancel()
+
+        assert shown("nodes") == shown("jobs") == heard.timestamp()
+        assert leader.told.nodes_answered == heard

@@ -28,7 +28,6 @@ from sunk_events.subjects import LEADER_KEY
 from sunk_lab.errors import LabError
 from sunk_lab.slurm.host import HostSlurm
 from sunk_runtime.clock import now
-from sunk_runtime.requests import ask_until
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
@@ -202,13 +201,12 @@ async def test_while_nobody_sees_kubernetes_nothing_is_drained_and_it_is_said_wh
         await writer.record(LEADER_KEY, state, revision=view.revision(LEADER_KEY))
 
     async def is_explained() -> bool:
-        deadline = anyio.current_time() + 60
-        reply = await ask_until(stage.bus, CLUSTER, ExplainSlurmNode(node=N1), deadline=deadline)
+        reply = await stage.ask(ExplainSlurmNode(node=N1))
         assert isinstance(reply, Explanation)
         return any("nodeset-controller" in finding.because for finding in reply.findings)
 
     await stage.pod(READY)
-    stage.syncer.kill()
+    await stage.stop_syncer()
     async with following(view):
         await view.complete()
         await see()
@@ -374,7 +372,7 @@ def shown_states(stage: Stage) -> list[str]:
 
 async def requeue(stage: Stage, job: str, node: str = N1) -> Reply:
     question = RequeueJob(job=int(job), node=node, reason="update")
-    return await ask_until(stage.bus, CLUSTER, question, deadline=anyio.current_time() + 10)
+    return await stage.ask(question)
 
 
 def submit(stage: Stage, *options: str) -> str:
@@ -388,10 +386,9 @@ async def test_a_node_and_a_job_are_explained(stage: Stage) -> None:
     await stage.until_node(N1, CORDONED_REASON)
     job = submit(stage, "--hold", "true")
     await until(lambda: stage.jobs.get(job) is not None)
-    deadline = anyio.current_time() + 10
-    node = await ask_until(stage.bus, CLUSTER, ExplainSlurmNode(node=N1), deadline=deadline)
-    pending = await ask_until(stage.bus, CLUSTER, ExplainJob(job=int(job)), deadline=deadline)
-    unknown = await ask_until(stage.bus, CLUSTER, ExplainSlurmNode(node="nosuch"), deadline=deadline)
+    node = await stage.ask(ExplainSlurmNode(node=N1))
+    pending = await stage.ask(ExplainJob(job=int(job)))
+    unknown = await stage.ask(ExplainSlurmNode(node="nosuch"))
     stage.slurm.exec("scancel", job)
 
     assert isinstance(node, Explanation)
@@ -413,10 +410,9 @@ async def test_a_job_that_waits_is_told_the_place_in_which_slurm_then_starts_it(
     held = submit(stage, *whole, "--hold", "true")
     order = high, array, mine, later, low
     await until(lambda: all(is_told(stage, job) for job in (*order, held)))
-    deadline = anyio.current_time() + 60
 
     async def place(job: str) -> Finding | None:
-        reply = await ask_until(stage.bus, CLUSTER, ExplainJob(job=int(job)), deadline=deadline)
+        reply = await stage.ask(ExplainJob(job=int(job)))
         assert isinstance(reply, Explanation)
         return next((one for one in reply.findings if "in the queue of" in one.what), None)
 
@@ -457,7 +453,7 @@ async def test_slurm_is_reconfigured_when_a_file_changes(stage: Stage, tmp_path:
         "reconfigure_after_s": "0.2",
         "reconfigure_again_s": "0.2",  # Each change is told twice.
     }
-    stage.syncer.kill()
+    await stage.stop_syncer()
     stage.syncer.start(**settings)
     await until(lambda: stage.syncer.has_logged("slurm reconfigured", times=2))
     file.write_text("b")
@@ -466,7 +462,7 @@ async def test_slurm_is_reconfigured_when_a_file_changes(stage: Stage, tmp_path:
     await stage.until_node(N1, "k8s: cordon: disk")
     read = digest((file,))
     await until(lambda: [told.reconfigured for told in stage.statistics.values()] == [read])
-    stage.syncer.kill()
+    await stage.stop_syncer()
     stage.syncer.start(**settings)
     await stage.pod(READY)
     await stage.until_node(N1, None)

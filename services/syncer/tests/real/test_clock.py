@@ -42,7 +42,7 @@ async def test_drains_go_on_and_none_is_wrong_when_slurms_clock_jumps_by_an_hour
     stage: Stage, slurm: HostSlurm, tmp_path: Path, ahead_s: int
 ) -> None:
     (file := tmp_path / "token").write_text(slurm.token())  # For a day, as a key file's are for half an hour.
-    stage.syncer.kill()
+    await stage.stop_syncer()
     stage.syncer.start(slurm_key_file="", slurm_token_file=str(file))
     for node, reason in ((OTHERS, BY_HAND), (VERIFIED, NHC)):
         slurm.exec("scontrol", "update", f"node={node}", "state=drain", f"reason={reason}")

@@ -1,19 +1,21 @@
 """Many nodes at once, and what ReturnToService makes of a Pod that went."""
 
+import re
 from collections.abc import Iterator
 
 import anyio
+import httpx
 import pytest
 from msgspec.structs import replace
 
 from sunk_events.requests import ConfirmNode, NodeConfirmed
+from sunk_lab.ports import free_ports
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES, Release
 from sunk_lab.slurm.testing import running_slurm
-from sunk_runtime.requests import ask_until
-from sunk_runtime.testing import until
-from sunk_syncer.testing.stage import CLUSTER, Stage, is_reason, ready_pod
+from sunk_runtime.testing import WITHIN_S, until
+from sunk_syncer.testing.stage import Stage, is_reason, ready_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
@@ -71,8 +73,9 @@ async def test_many_cordons_at_once_are_few_calls_and_leave_anothers_drain_alone
 )
 async def test_nobody_is_drained_upon_the_list_before_one_that_fails(stage: Stage) -> None:
     """slurmrestd hangs for longer than a list may take, and goes on soon after the list before it."""
-    stage.syncer.kill()
-    stage.syncer.start(poll_timeout_s="1", lease_ttl_s="10")
+    port = free_ports(1)
+    await stage.stop_syncer()
+    stage.syncer.start(poll_timeout_s="1", http_port=str(port))
     names = sorted(stage.nodes.keys())
     others, by_hand = names[:-10], names[-10:]
 
@@ -94,7 +97,12 @@ async def test_nobody_is_drained_upon_the_list_before_one_that_fails(stage: Stag
     await cordon(others)  # So many looks wait that those who come now ask for a list.
     await cordon(by_hand)
     await until(lambda: has_deferred(stage, "look at all nodes: no answer within 1 s"))
-    await anyio.sleep(1.5)  # Who came during that list shares the next one, which fails after a second too.
+    failed = await lists_ended(port)
+
+    async def has_next_failed() -> bool:
+        return await lists_ended(port) > failed
+
+    await until(has_next_failed)  # Who came during that list shares the next one.
     stage.slurm.thaw_daemon("slurmrestd")
     for name in others:
         await stage.until_node(name, "k8s: cordon: rack")
@@ -105,6 +113,14 @@ async def test_nobody_is_drained_upon_the_list_before_one_that_fails(stage: Stag
         *(f"{name}|k8s: cordon: rack" for name in others),
         *(f"{name}|bad fan" for name in by_hand),
     }
+
+
+async def lists_ended(port: int) -> int:
+    """Return how many lists, for drains of many nodes, the syncer with that *port* has got, or not got."""
+    async with httpx.AsyncClient(trust_env=False, timeout=WITHIN_S) as http:
+        answer = await http.get(f"http://127.0.0.1:{port}/metrics")
+    (count,) = re.findall(r'^sunk_syncer_looks_total\{kind="nodes"\} (\S+)$', answer.text, re.MULTILINE)
+    return int(float(count))
 
 
 def has_deferred(stage: Stage, error: str) -> bool:
@@ -170,7 +186,7 @@ async def dead(stage: Stage) -> None:
 async def test_a_slurmd_that_comes_back_later_than_its_pod_is_ready_is_seen_though_no_list_is_due(
     stage: Stage,
 ) -> None:
-    stage.syncer.kill()
+    await stage.stop_syncer()
     stage.syncer.start(quiet_share="0.00001", quiet_max_s="3600")
     await stage.pod(READY)
     await dead(stage)
@@ -189,37 +205,45 @@ async def test_a_slurmd_that_comes_back_later_than_its_pod_is_ready_is_seen_thou
 
 
 @pytest.mark.parametrize(
-    "slurm",
-    [(release, 1, policy) for release in RELEASES for policy in (0, 2)],
-    indirect=True,
-    ids=cluster_id,
+    ("slurm", "is_alive"),
+    [
+        pytest.param(
+            (release, 1, policy),
+            is_alive,
+            id=f"{cluster_id((release, 1, policy))}, slurmd {'runs' if is_alive else 'is dead'}",
+        )
+        for release in RELEASES
+        for policy, is_alive in ((0, False), (0, True), (1, True), (2, False))
+    ],
+    indirect=["slurm"],
 )
 async def test_a_node_that_is_down_by_hand_is_drained_to_be_emptied_and_takes_no_job_when_it_comes_back(
-    stage: Stage, request: pytest.FixtureRequest
+    stage: Stage, request: pytest.FixtureRequest, *, is_alive: bool
 ) -> None:
     *_, policy = request.node.callspec.params["slurm"]
     await stage.pod(READY)
     if policy == 2:  # A node that answers is back at once.
         await dead(stage)
-    else:
+    elif not is_alive:
         stage.slurm.kill_daemon(N1)
     stage.slurm.exec("scontrol", "update", f"node={N1}", "state=down", "reason=bad dimm")
     await until(lambda: is_down_for(stage, "bad dimm"))
     await stage.pod(replace(READY, is_condemned=True))
     await until(lambda: is_down_for(stage, "k8s: pod pending deletion; was down: bad dimm"))
-    reply = await ask_until(stage.bus, CLUSTER, ConfirmNode(node=N1), deadline=anyio.current_time() + 60)
+    reply = await stage.ask(ConfirmNode(node=N1))
     assert isinstance(reply, NodeConfirmed)
     assert reply.is_drained_and_idle
 
     job = stage.slurm.exec("sbatch", "--parsable", "-D/", "-o/dev/null", "--wrap=sleep 300").strip()
-    stage.slurm.start_daemon(N1)
+    if not is_alive:
+        stage.slurm.start_daemon(N1)
     if policy == 2:
         await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down)
     else:
         await until(lambda: not is_silent(stage))
     node = stage.nodes.get(N1)
     assert node is not None
-    assert node.is_drain
+    assert (node.is_drain, node.is_down) == (True, policy != 2)
     assert "PENDING" in stage.slurm.exec("squeue", "-h", "-j", job, "-o", "%T")
     await stage.pod(READY)
     if policy != 2:  # Slurm would forget why it is down with the drain: that goes when somebody resumes it.

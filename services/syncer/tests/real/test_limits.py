@@ -32,7 +32,7 @@ async def test_a_token_that_ends_while_it_is_in_use_is_replaced_by_what_its_file
 ) -> None:
     short, file = slurm.token(lifespan_s=2), tmp_path / "token"
     file.write_text(short)
-    stage.syncer.kill()
+    await stage.stop_syncer()
     stage.syncer.start(slurm_key_file="", slurm_token_file=str(file))
     await until(lambda: stage.syncer.has_logged("poll failed"))
     await stage.pod(replace(READY, is_cordoned=True, cordon_reason="disk"))
@@ -47,11 +47,11 @@ async def test_a_token_that_ends_while_it_is_in_use_is_replaced_by_what_its_file
 async def test_a_slurmrestd_with_tls_is_believed_by_the_authority_that_is_set(
     stage: Stage, slurm: HostSlurm, tmp_path: Path
 ) -> None:
-    stage.syncer.kill()
+    await stage.stop_syncer()
     async with tls_proxy(slurm.url, tmp_path) as slurmrestd:
         stage.syncer.start(slurm_url=slurmrestd.url)
         await until(lambda: any("VERIFY_FAILED" in str(line) for line in stage.syncer.log))
-        stage.syncer.kill()
+        await stage.stop_syncer()
         stage.syncer.start(slurm_url=slurmrestd.url, slurm_ca_file=str(slurmrestd.ca_file))
         await stage.pod(replace(READY, is_cordoned=True, cordon_reason="disk"))
         await stage.until_node(N1, "k8s: cordon: disk")

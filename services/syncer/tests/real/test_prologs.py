@@ -1,4 +1,7 @@
-"""Jobs whose prolog was lost with its slurmd: Slurm itself would leave them RUNNING for ever."""
+"""Jobs whose prolog was lost with its slurmd: Slurm itself would leave them RUNNING for ever.
+
+And jobs whose launch was lost: Slurm itself requeues them.
+"""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -19,7 +22,10 @@ from sunk_syncer.testing.stage import Stage
 pytestmark = [pytest.mark.lab, pytest.mark.faults, pytest.mark.anyio]
 
 N1, N2 = "node01", "node02"
-PROLOG = f"#!/bin/bash\nwhile [ -e {INSTANCE}/etc/block.$SLURMD_NODENAME ]; do sleep 0.1; done\nexit 0\n"
+PROLOG = f"""#!/bin/bash
+while [ -e {INSTANCE}/etc/block.$SLURMD_NODENAME ]; do sleep 0.1; done
+: >{INSTANCE}/etc/passed.$SLURMD_NODENAME
+"""
 
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: release.version)
@@ -45,7 +51,7 @@ async def impatient(stage: Stage) -> Stage:
             is_ready=True,
         )
         await stage.pod(ready)
-    stage.syncer.kill()
+    await stage.stop_syncer()
     stage.syncer.start(prolog_lost_s="0.5")
     return stage
 
@@ -109,3 +115,26 @@ async def test_a_reconfigure_requeues_no_job_that_waits_in_its_prolog(
 
     assert "JobRequeued" not in stage.published(job)
     await let_go(stage, slurm, job)
+
+
+async def test_slurm_requeues_a_job_whose_launch_no_slurmd_acknowledges_although_it_may_not_be_requeued(
+    stage: Stage, slurm: HostSlurm
+) -> None:
+    slurm.write_file(f"block.{N2}", "")
+    slurm.exec("rm", "-f", f"{INSTANCE}/etc/passed.{N1}")
+    wrap = ("--nodes=2", "--exclusive", "--no-requeue", "-D/", "-o/dev/null", "--wrap=sleep 300")
+    job = slurm.exec("sbatch", "--parsable", *wrap).strip()
+    await until(lambda: (state := stage.jobs.get(job)) is not None and state.reason == "Prolog")
+    # The prolog of the first node, where the script would begin, is through, and slurmd has said so.
+    await until(lambda: f"passed.{N1}" in slurm.exec("ls", f"{INSTANCE}/etc").split())
+    await anyio.sleep(2)
+
+    slurm.freeze_daemon(N1)
+    slurm.exec("rm", f"{INSTANCE}/etc/block.{N2}")
+    await until(lambda: (state := stage.jobs.get(job)) is not None and bool(state.restarts))
+    state = stage.jobs.get(job)
+    slurm.kill_daemon(N1)  # One that goes on finds the launch late, and the job is cancelled.
+    slurm.exec("scancel", job)  # The last test: its nodes have ended it only a minute later.
+
+    assert state is not None
+    assert (state.state, state.is_completing) == ("PENDING", True)

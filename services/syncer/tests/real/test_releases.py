@@ -44,7 +44,7 @@ async def test_held_jobs_go_on_when_failed_locks_may_drain_again(stage: Stage) -
     await until(
         lambda: all((node := stage.nodes.get(name)) is not None and node.is_drain for name in (N1, N2)),
     )
-    stage.syncer.kill()
+    await stage.stop_syncer()
     stage.syncer.start(held_release_s="0.5")
     await until(lambda: stage.syncer.has_logged("job stays held"))
     was_held = is_held(stage, held)
@@ -66,8 +66,8 @@ def tasks(stage: Stage, array: str) -> dict[str, str]:
 
 
 async def test_the_last_task_of_an_array_is_released_and_no_other_task_changes(stage: Stage) -> None:
-    stage.syncer.kill()
-    stage.syncer.start(held_release_s="0.5")
+    await stage.stop_syncer()
+    stage.syncer.start(held_release_s="0.5", job_refresh_s="1")  # A mark is seen when a job is looked at.
     script = f"[ $SLURM_ARRAY_TASK_ID -le {LAST - 6} ] || sleep 600"
     words = ("--requeue", f"--array=1-{LAST}", "-n1", "-c1", "--mem=10", "-D/", "-o/dev/null")
     array = stage.slurm.exec("sbatch", "--parsable", *words, f"--wrap={script}").strip()
@@ -91,8 +91,8 @@ async def test_the_last_task_of_an_array_is_released_and_no_other_task_changes(s
 
 
 async def test_a_heterogeneous_job_is_released_with_all_its_components(stage: Stage) -> None:
-    stage.syncer.kill()
-    stage.syncer.start(held_release_s="0.5")
+    await stage.stop_syncer()
+    stage.syncer.start(held_release_s="0.5", job_refresh_s="1")
     words = ("--requeue", "-D/", "-o/dev/null", "--wrap=sleep 600", "-n1", "--mem=10", ":", "-n1", "--mem=10")
     leader = stage.slurm.exec("sbatch", "--parsable", *words).strip()
     jobs = (leader, str(int(leader) + 1))

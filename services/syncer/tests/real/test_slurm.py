@@ -1,7 +1,6 @@
 """The whole syncer, a process of its own, between a real Slurm and a real NATS."""
 
 import json
-import signal
 import socket
 import struct
 from collections.abc import AsyncGenerator
@@ -15,13 +14,15 @@ from anyio.abc import SocketAttribute, SocketStream
 from msgspec.structs import replace
 
 from sunk_events import subjects
+from sunk_events.base import Reply, Request
 from sunk_events.nodes import NodeDrained, SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import ConfirmNode, Later, NodeConfirmed, Noted, NudgeJob, NudgeNode
 from sunk_lab.cut import Cable
 from sunk_runtime.clock import now
-from sunk_runtime.requests import ask, ask_until
+from sunk_runtime.errors import NoAnswerError
+from sunk_runtime.requests import ask
 from sunk_runtime.testing import until
 from sunk_syncer.testing.stage import CLUSTER, Stage, is_reason, ready_pod
 
@@ -136,7 +137,7 @@ async def test_a_pod_that_went_while_the_syncer_was_dead_takes_its_node_down_all
     await stage.pod(READY)
     job = submit(stage, "--requeue", f"--nodelist={N1}", "sleep 300")
     await until(lambda: "JobStarted" in stage.published(job))
-    stage.syncer.kill()
+    await stage.crash_syncer()
     await stage.pod(replace(READY, phase="waiting", is_ready=False, uid="uid-2", gone_uid=READY.uid))
     stage.syncer.start()
     await until(lambda: "NodeDown" in stage.published(N1))
@@ -247,7 +248,7 @@ async def test_a_hold_and_its_release_are_told(stage: Stage) -> None:
     job = submit(stage, "--hold", "sleep 300")
     await until(lambda: stage.published(job) == ["JobSubmitted", "JobHeld"])
     stage.slurm.exec("scontrol", "release", job)
-    await ask(stage.bus, CLUSTER, NudgeJob(job=int(job)))
+    await stage.ask(NudgeJob(job=int(job)))
     await until(lambda: stage.published(job) == ["JobSubmitted", "JobHeld", "JobReleased", "JobStarted"])
 
 
@@ -259,7 +260,7 @@ async def test_a_job_comes_to_its_node_and_leaves_it(stage: Stage) -> None:
 
 
 async def test_a_job_that_came_and_went_between_two_looks_is_told_whole(stage: Stage) -> None:
-    stage.syncer.kill()
+    await stage.stop_syncer()
     job = submit(stage, "exit 3")
     await until(lambda: "FAILED" in stage.slurm.exec("scontrol", "show", "job", job))
     stage.syncer.start()
@@ -287,10 +288,10 @@ async def test_slurmrestd_may_hang_and_everything_that_waited_is_done_when_it_is
 
 
 async def test_a_node_is_confirmed_only_when_it_is_drained_and_idle(stage: Stage) -> None:
-    idle = await ask(stage.bus, CLUSTER, ConfirmNode(node=N1))
+    idle = await stage.ask(ConfirmNode(node=N1))
     stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", "reason=by hand")
-    drained = await ask(stage.bus, CLUSTER, ConfirmNode(node=N1))
-    unknown = await ask(stage.bus, CLUSTER, ConfirmNode(node="nosuch"))
+    drained = await stage.ask(ConfirmNode(node=N1))
+    unknown = await stage.ask(ConfirmNode(node="nosuch"))
 
     assert isinstance(idle, NodeConfirmed)
     assert isinstance(drained, NodeConfirmed)
@@ -307,11 +308,11 @@ async def test_a_drained_node_with_a_suspended_job_is_not_confirmed(stage: Stage
     await until(lambda: (told := stage.jobs.get(job)) is not None and told.state == "SUSPENDED")
     stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", "reason=by hand")
 
-    held = await ask(stage.bus, CLUSTER, ConfirmNode(node=N1))
+    held = await stage.ask(ConfirmNode(node=N1))
     stage.slurm.exec("scancel", job)
 
     async def is_free() -> bool:
-        answer = await ask(stage.bus, CLUSTER, ConfirmNode(node=N1))
+        answer = await stage.ask(ConfirmNode(node=N1))
         return isinstance(answer, NodeConfirmed) and answer.is_drained_and_idle
 
     assert isinstance(held, NodeConfirmed)
@@ -322,7 +323,7 @@ async def test_a_drained_node_with_a_suspended_job_is_not_confirmed(stage: Stage
 async def test_a_drained_node_whose_job_was_suspended_a_moment_ago_is_not_confirmed(stage: Stage) -> None:
     job = submit(stage, f"--nodelist={N1}", "sleep 300")
     await until(lambda: "JobStarted" in stage.published(job))
-    stage.syncer.kill(signal.SIGTERM)
+    await stage.stop_syncer()
     began = now()
     stage.syncer.start(poll_s="600")
     await until(
@@ -335,7 +336,7 @@ async def test_a_drained_node_whose_job_was_suspended_a_moment_ago_is_not_confir
     stage.slurm.exec("scontrol", "suspend", job)
     stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", "reason=by hand")
 
-    held = await ask_until(stage.bus, CLUSTER, ConfirmNode(node=N1), deadline=anyio.current_time() + 10)
+    held = await stage.ask(ConfirmNode(node=N1))
     stage.slurm.exec("scancel", job)
 
     assert isinstance(held, NodeConfirmed)
@@ -343,13 +344,13 @@ async def test_a_drained_node_whose_job_was_suspended_a_moment_ago_is_not_confir
 
 
 async def test_a_nudge_looks_at_once_where_the_next_poll_is_far_away(stage: Stage) -> None:
-    stage.syncer.kill(signal.SIGTERM)
+    await stage.stop_syncer()
     stage.syncer.start(poll_s="600")
     await until(lambda: stage.syncer.has_logged("leading", times=2))
     await until(lambda: stage.syncer.has_logged("slurm api chosen", times=2))
     stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", "reason=by hand")
 
-    noted = await ask_until(stage.bus, CLUSTER, NudgeNode(node=N1), deadline=anyio.current_time() + 60)
+    noted = await stage.ask(NudgeNode(node=N1))
     await stage.until_node(N1, "by hand")
 
     assert noted == Noted()
@@ -360,7 +361,7 @@ async def test_a_syncer_killed_and_started_again_announces_nothing_twice(stage: 
     job = submit(stage, f"--nodelist={N2}", "sleep 300")
     await stage.until_node(N1, "k8s: cordon: disk")
     await until(lambda: "JobStarted" in stage.published(job))
-    stage.syncer.kill()
+    await stage.crash_syncer()
     stage.syncer.start()
     await until(lambda: stage.syncer.has_logged("leading", times=2))
     await stage.pod(READY)
@@ -375,7 +376,7 @@ async def test_a_syncer_killed_and_started_again_announces_nothing_twice(stage: 
 
 async def test_what_happened_while_no_syncer_ran_is_found_and_told(stage: Stage) -> None:
     await stage.pod(READY)
-    stage.syncer.kill()
+    await stage.stop_syncer()
     await stage.pod(CORDONED)
     stage.slurm.exec("scontrol", "update", f"node={N2}", "state=drain", "reason=by hand")
     stage.syncer.start()
@@ -400,7 +401,7 @@ async def test_slurmrestd_may_go_and_come_back(stage: Stage) -> None:
 @pytest.mark.faults
 async def test_connections_to_slurmrestd_may_be_reset_for_long_and_then_all_is_done(stage: Stage) -> None:
     await stage.pod(READY)
-    stage.syncer.kill()
+    await stage.stop_syncer()
     async with Resetting.serving(stage.slurm.url) as slurmrestd:
         stage.syncer.start(slurm_url=slurmrestd.url)
         await until(lambda: stage.syncer.has_logged("slurm api chosen", times=2))
@@ -467,14 +468,14 @@ async def test_a_state_that_nobody_can_read_stops_nothing_and_is_written_anew(st
 async def test_an_answer_that_makes_no_sense_removes_nothing(stage: Stage, status: int, body: str) -> None:
     await stage.pod(READY)
     await until(lambda: stage.partitions.get("main") is not None)
-    stage.syncer.kill()
+    await stage.stop_syncer()
     async with Odd.serving(stage.slurm.url, status, body) as slurmrestd:
         stage.syncer.start(slurm_url=slurmrestd.url, doubt_s="600")
         await until(lambda: stage.syncer.has_logged("slurm api chosen", times=2))
         await stage.pod(CORDONED)
         for name in (N1, N2):
-            await ask(stage.bus, CLUSTER, NudgeNode(node=name))
-        answers = [await ask(stage.bus, CLUSTER, ConfirmNode(node=name)) for name in (N1, N2)]
+            await stage.ask(NudgeNode(node=name))
+        answers = [await first_answer(stage, ConfirmNode(node=name)) for name in (N1, N2)]
         await until(
             lambda: (
                 stage.syncer.has_logged("poll failed")
@@ -494,6 +495,21 @@ async def test_an_answer_that_makes_no_sense_removes_nothing(stage: Stage, statu
         ["NodeRegistered"],
     )
     assert stage.partitions.get("main") is not None
+
+
+async def first_answer(stage: Stage, request: Request) -> Reply:
+    """Return what the syncer says to *request*, be it to ask later."""
+    answers: list[Reply] = []
+
+    async def is_answered() -> bool:
+        try:
+            answers.append(await ask(stage.bus, CLUSTER, request))
+        except NoAnswerError:
+            return False
+        return True
+
+    await until(is_answered)
+    return answers[0]
 
 
 async def test_a_second_syncer_waits_and_takes_over(stage: Stage, tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ async def behind_proxy(stage: Stage, slurm: HostSlurm, port: int) -> AsyncGenera
         proxy = Proxy(slurmrestd, stage.syncer.kill)
         route = Route("/{path:path}", proxy.answer, methods=["GET", "POST", "DELETE"])
         tasks.start_soon(serve_http, "127.0.0.1", port, Health(), [route])
-        stage.syncer.kill()
+        await stage.stop_syncer()
         stage.syncer.start(slurm_url=f"http://127.0.0.1:{port}")
         yield proxy
         tasks.cancel_scope.cancel()
@@ -212,6 +212,7 @@ async def test_killed_in_the_write_of_a_place_the_next_syncer_sees_to_it_that_sl
         await until(lambda: proxy.has_killed)
         if is_relabelled:
             await stage.pod(replace(ready_pod(), topology=SECOND))
+        await stage.end_lease()
         stage.syncer.start(slurm_url=f"http://127.0.0.1:{free_tcp_port}")
         await until(is_placed)
         proxy.is_due.set()
@@ -230,5 +231,6 @@ async def test_killed_at_any_call_after_its_node_was_relabelled_the_next_syncer_
             proxy.arm_at(call)
             await stage.pod(replace(ready_pod(), topology=place))
             await until(lambda: proxy.has_killed)
+            await stage.end_lease()
             stage.syncer.start(slurm_url=f"http://127.0.0.1:{free_tcp_port}")
             await until(lambda place=place: node_record(slurm)["topology"] == place)

@@ -69,8 +69,9 @@ def test_an_odd_job_is_told_as_far_as_it_can_be_read(odd: dict[str, object]) -> 
 def test_ten_thousand_jobs_are_read_in_a_moment() -> None:
     rows = [{"job_id": str(job), "state": ["RUNNING", "COMPLETING"]} for job in range(1, 10_001)]
     answer = msgspec.json.encode({"jobs": rows})
-    began = time.perf_counter()
+    began = time.process_time()
     read = msgspec.json.decode(answer, type=JobStatesAnswer).jobs
 
     assert {row.number for row in read} == set(range(1, 10_001))
-    assert time.perf_counter() - began < 5  # Some 10 ms; a quadratic reading would take minutes.
+    took_s = time.process_time() - began  # Of the processor: whoever else has it does not count.
+    assert took_s < 5  # Some 10 ms; a quadratic reading would take minutes.

@@ -28,6 +28,7 @@ from sunk_syncer.writers.node_writer import LIST_FRESH_S, NodeWriter, Seen, list
 
 pytestmark = pytest.mark.anyio
 
+CONFIG = Config(cluster="c1")
 NAMES = [f"n{index:02d}" for index in range(60)]
 OURS = "k8s: cordon"
 
@@ -111,13 +112,13 @@ class Slurm:
         await self._write(name)
 
 
-def deeds_of(slurm: Slurm) -> NodeWriter:
+def deeds_of(slurm: Slurm, config: Config = CONFIG) -> NodeWriter:
     watch: object = slurm
-    return NodeWriter(slurm, watch, Leadership("syncer", 1, float("inf")), Config(cluster="c1"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return NodeWriter(slurm, watch, Leadership("syncer", 1, float("inf")), config)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-async def look_all(node_writer: NodeWriter) -> dict[str, Seen | None]:
-    """Look at all nodes at once, from a list where that is cheaper; None: it failed."""
+async def look_all(node_writer: NodeWriter, names: Collection[str] = NAMES) -> dict[str, Seen | None]:
+    """Look at all of *names* at once, from a list where that is cheaper; None: it failed."""
     seen: dict[str, Seen | None] = {}
 
     async def one(name: str) -> None:
@@ -127,9 +128,32 @@ async def look_all(node_writer: NodeWriter) -> dict[str, Seen | None]:
             seen[name] = None
 
     async with anyio.create_task_group() as tasks:
-        for name in NAMES:
+        for name in names:
             tasks.start_soon(one, name)
     return seen
+
+
+@pytest.mark.parametrize(
+    ("config", "looks", "nodes", "lists"),
+    [
+        pytest.param(CONFIG, 19, 60, 0, id="19 nodes by default"),
+        pytest.param(CONFIG, 20, 60, 1, id="20 nodes by default"),
+        pytest.param(structs.replace(CONFIG, list_from=1), 1, 3, 1, id="one node where one is set"),
+        pytest.param(structs.replace(CONFIG, list_from=2), 1, 3, 0, id="one node where two are set"),
+        pytest.param(structs.replace(CONFIG, list_from=2), 2, 3, 1, id="two nodes where two are set"),
+        pytest.param(structs.replace(CONFIG, list_from=2), 7, 60, 0, id="less than an eighth"),
+        pytest.param(structs.replace(CONFIG, list_from=2), 8, 60, 1, id="more than an eighth"),
+    ],
+)
+async def test_nodes_to_drain_are_listed_from_as_many_as_the_setting_says_or_an_eighth_of_all(
+    config: Config, looks: int, nodes: int, lists: int
+) -> None:
+    slurm = Slurm()
+    slurm.nodes = {name: slurm.nodes[name] for name in NAMES[:nodes]}
+
+    seen = await look_all(deeds_of(slurm, config), NAMES[:looks])
+
+    assert (slurm.lists, sum(one is not None and one.is_listed for one in seen.values())) == (lists, lists)
 
 
 async def test_who_asked_for_a_list_that_failed_is_not_given_an_old_one() -> None:

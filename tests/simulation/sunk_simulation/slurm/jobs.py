@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 TEXT_MAX: Final = 1024
 """Of a job's extra, comment and name."""
+MESSAGE_TIMEOUT_S: Final = 10.0
+"""After which a message that nobody answered counts."""
 YEAR_S: Final = 31_536_000
 TIME_LIMIT_MAX: Final = 525_600
 _TEXTS: Final = ("extra", "comment", "name")
@@ -153,8 +155,24 @@ class Jobs:
             job.reason = "None"
             self._ctld.job_changed(job)
             if job.batch_host:
-                job.is_launched = True
-                self._ctld.send(job.batch_host, "launch", copy.copy(job))
+                self._launch(job, job.batch_host)
+
+    def _launch(self, job: JobRecord, node: str) -> None:
+        """Have its script begin; one whose launch no slurmd acknowledges waits again, whatever it asked for.
+
+        Source: ``job_complete`` in ``_notify_slurmctld_nodes`` (agent.c).
+        """
+        job.is_launched = True
+        is_lost = self._ctld.slurm.is_launch_lost(job)
+        if is_lost or not self._ctld.send(node, "launch", copy.copy(job)):
+            self._ctld.later(MESSAGE_TIMEOUT_S, self._launch_unanswered, job.job_id, job.life, node)
+
+    def _launch_unanswered(self, job_id: int, life: int, node: str) -> None:
+        self._ctld.nodes.note_silence(node)
+        job = self._same(job_id, life)
+        if job is not None and job.is_active and not job.has_exited:
+            for one in self._whole(job):
+                self._put_back(one, hold=False)
 
     def launch_failed(self, job_id: int, life: int, node: str) -> None:
         """Drain a node whose prolog has failed, and put its job back, be it cancelled meanwhile."""

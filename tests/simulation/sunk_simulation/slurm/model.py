@@ -77,6 +77,8 @@ class ModelSlurm:
         """Told of who has set which states of a node, and of the reason that it has since."""
         self.on_submitted: Callable[[JobRecord, str], None] = lambda _job, _user: None
         """Told of each job that was taken."""
+        self.is_launch_lost: Callable[[JobRecord], bool] = lambda _job: False
+        """Asked whether the launch of a job's script is lost on its way to its node."""
         for conf_of_node in self.static_nodes:
             self.slurmds[conf_of_node.name] = Slurmd(self, conf_of_node)
 

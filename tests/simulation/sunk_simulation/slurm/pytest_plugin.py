@@ -185,9 +185,10 @@ class HostSlurm:
             scripts.prolog_hook = self._wait_while_blocked
 
     async def _wait_while_blocked(self, _job: JobRecord, node: str) -> int:
-        """Be a prolog that waits while a file is there."""
+        """Be a prolog that waits while a file is there, and leaves another one."""
         while f"/lab/etc/block.{node}" in self._files():  # noqa: ASYNC110 - a file tells nobody
             await anyio.sleep(0.1)
+        self._files()[f"/lab/etc/passed.{node}"] = None
         return 0
 
     def _files(self) -> dict[str, None]:

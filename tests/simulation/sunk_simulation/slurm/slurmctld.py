@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sunk_simulation import reached
 from sunk_simulation.loop import Process
 from sunk_simulation.slurm.conf import USERS, SlurmConf
-from sunk_simulation.slurm.jobs import Jobs
+from sunk_simulation.slurm.jobs import MESSAGE_TIMEOUT_S, Jobs
 from sunk_simulation.slurm.nodes import Nodes
 from sunk_simulation.slurm.records import AccountedJob, JobRecord, NodeRecord, State
 from sunk_simulation.slurm.scheduling import Scheduling
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from sunk_simulation.slurm.model import ModelSlurm
 
 SAVE_MAX_WAIT_S: Final = 5.0
-MESSAGE_TIMEOUT_S: Final = 10.0
-"""After which a ping that nobody answered counts."""
 LIMITS_EVERY_S: Final = 30.0
 SCHED_INTERVAL_S: Final = 5.0
 REGISTRATION_S: Final = (0.3, 3.0)

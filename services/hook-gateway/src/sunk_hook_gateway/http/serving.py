@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from sunk_events.base import UNKNOWN, Cause, source
+from sunk_hook_gateway import metrics
 from sunk_hook_gateway.access.tokens import AccessError, bearer
 from sunk_hook_gateway.config import Config
 from sunk_hook_gateway.controller.admission import Admission, Admitted
@@ -34,7 +35,6 @@ from sunk_hook_gateway.http.places import (
     UserPlaces,
 )
 from sunk_hook_gateway.http.routes import ENDPOINTS, Call, Endpoint, Refusal, job_of
-from sunk_hook_gateway.metrics import CALL_SECONDS, CALLS, CALLS_HELD, CALLS_NOT_LET_IN, HANG_UPS
 from sunk_runtime.clock import now
 from sunk_runtime.errors import PermanentError, SunkError, TransientError
 from sunk_runtime.http_guard import line_of
@@ -95,7 +95,7 @@ class Serving:
         async def respond(request: Request) -> Response:
             started = time.perf_counter()
             self._held += 1
-            CALLS_HELD.labels(endpoint.name).inc()
+            metrics.CALLS_HELD.labels(endpoint.name).inc()
             call, at = None, UNKNOWN
             try:
                 token, admitted = await self._let_in(endpoint, request)
@@ -111,12 +111,14 @@ class Serving:
             except TransientError as error:
                 answer = answers.retry(str(error))
             finally:
-                CALLS_HELD.labels(endpoint.name).dec()
+                metrics.CALLS_HELD.labels(endpoint.name).dec()
                 self._held -= 1
                 if not self._held:
                     self._idle.set()
             waited_s = time.perf_counter() - started
             is_known = call is not None and not _is_stranger(endpoint, call.admitted)
+            if is_known and self._config.tls_cert_file and request.url.scheme == "http":
+                metrics.CALLS_WITHOUT_TLS.labels(endpoint.name).inc()
             is_line = is_known or self._is_line(endpoint, answer.status)
             _account(endpoint, request, answer, waited_s, is_line=is_line)
             return self._response(endpoint, call if is_known else None, answer, waited_s, at)
@@ -170,7 +172,7 @@ class Serving:
             waiting = self._users.checks if endpoint.caller == "user" else self._strangers
             with (
                 waiting.one(_address(request)),
-                CALLS_NOT_LET_IN.track_inprogress(),
+                metrics.CALLS_NOT_LET_IN.track_inprogress(),
                 anyio.CancelScope() as scope,
                 self._until_gone(request, scope),
             ):
@@ -188,7 +190,7 @@ class Serving:
             return answer
         if self.is_stopping:
             return answers.RETRY
-        HANG_UPS.labels(endpoint.name).inc()
+        metrics.HANG_UPS.labels(endpoint.name).inc()
         if endpoint.hung_up is not None:
             await endpoint.hung_up(self._gateway, call)
         return HUNG_UP
@@ -276,8 +278,8 @@ def _address(request: Request) -> str:
 
 def _account(endpoint: Endpoint, request: Request, answer: Answer, waited_s: float, *, is_line: bool) -> None:
     """Count and log how a call went."""
-    CALL_SECONDS.labels(endpoint.name).observe(waited_s)
-    CALLS.labels(endpoint.name, str(answer.status)).inc()
+    metrics.CALL_SECONDS.labels(endpoint.name).observe(waited_s)
+    metrics.CALLS.labels(endpoint.name, str(answer.status)).inc()
     fields = {
         "call": endpoint.name,
         **{name: str(value)[:253] for name, value in request.path_params.items()},

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import socket
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
@@ -54,13 +53,6 @@ class HttpClient(Protocol):
     async def post(self, url: str, *, json: object, headers: Mapping[str, str]) -> HttpAnswer:
         """Call with POST."""
         ...
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def token_of(job: int) -> str:

@@ -1,11 +1,11 @@
 """A real Prometheus that scrapes."""
 
-import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from sunk_lab.ports import free_port
 from sunk_runtime.testing import WITHIN_S
 
 _PROMETHEUS: Final = """global:
@@ -48,10 +48,3 @@ class Prometheus:
         """End it."""
         self._process.kill()
         self._process.wait(WITHIN_S)
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -1,8 +1,10 @@
 """The writes of this service: each checks right before it that we still lead."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import anyio
 import msgspec
 
 from sunk_kube import wellknown as wk
@@ -22,13 +24,16 @@ from sunk_kube.resources import (
     PODS,
     Resource,
 )
+from sunk_nodeset_controller.adapters import end_events
 from sunk_nodeset_controller.locks.daemonsets import DAEMONSETS, DaemonSet
 from sunk_nodeset_controller.metadata import Patch
 from sunk_nodeset_controller.metrics import WRITES
 from sunk_nodeset_controller.nodesets.owners import owner_reference
 from sunk_nodeset_controller.nodesets.template import Manifest
-from sunk_runtime.errors import ConflictError
+from sunk_runtime.errors import ConflictError, SunkError
 from sunk_runtime.leases import Leadership
+
+log = logging.getLogger(__name__)
 
 
 class FencedKube:
@@ -36,6 +41,7 @@ class FencedKube:
 
     def __init__(self, client: KubeClient, leadership: Leadership) -> None:
         self._client = client
+        self._ends = end_events.EndEvents(client)
         self._leadership = leadership
 
     async def create_pod(self, body: Manifest) -> Pod:
@@ -101,6 +107,28 @@ class FencedKube:
         """
         self._check("evict pod")
         await self._client.evict(Pod(metadata=ObjectMeta(name=name, namespace=namespace, uid=uid)))
+
+    async def record_end(self, namespace: str, name: str, uid: str, text: EventText) -> bool:
+        """Record on this Pod, and on its controller, why it is about to be evicted. It returns in time.
+
+        Returns:
+            Whether that needs no other try: a Pod that is gone, or goes already, gets no Event.
+        """
+        self._check("say")
+        if self._ends.is_quiet:
+            return False
+        with anyio.move_on_after(end_events.LAST_WORDS_S):
+            try:
+                pod = await self._client.find(PODS, name, namespace)
+            except SunkError as error:
+                fields = {"pod": f"{namespace}/{name}", "reason": text.reason, "error": str(error)}
+                log.warning("event not recorded", extra=fields)
+                return False
+            if pod is None or pod.metadata.uid != uid or pod.is_terminating:
+                return True
+            return uid in await self._ends.record([(pod, text)])
+        self._ends.rest(1)
+        return False
 
     async def create_slice(self, body: Manifest) -> None:
         """Create a NodeSlice. Raises `KubeExistsError` where one of its name exists."""

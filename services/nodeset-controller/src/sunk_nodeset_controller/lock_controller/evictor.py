@@ -13,7 +13,8 @@ from sunk_nodeset_controller.lock_controller.lock_store import NodeLockStore
 from sunk_nodeset_controller.lock_controller.requests import LockRequests
 from sunk_nodeset_controller.lock_controller.snapshotter import LockSnapshotter
 from sunk_nodeset_controller.locks.blockers import blocking
-from sunk_nodeset_controller.locks.eviction import EvictionAttempt, evictions, refusals
+from sunk_nodeset_controller.locks.eviction import EvictionAttempt, evictions, refusals, unreported
+from sunk_nodeset_controller.locks.eviction_events import eviction_event
 from sunk_nodeset_controller.locks.holders import alive, to_confirm, vouched
 from sunk_nodeset_controller.locks.metrics import PODS_DRIVEN
 from sunk_nodeset_controller.locks.model import Blockers, LockRequest, Rules, Seen
@@ -71,7 +72,7 @@ class Evictor:
         if does_clear:
             known = [pod for pod in others if pod.metadata.uid not in daemons.unknown]
             ours = [pod for pod in known if self._nodes.measure.may_evict(pod)]
-            await self._drive_out(lock_requests, ours, placed)
+            await self._drive_out(turn, seen, ours, placed)
             _count_driven(
                 lock_requests,
                 {pod.metadata.uid for pod in known} - placed.keys() - lock_requests.asked.keys(),
@@ -111,18 +112,29 @@ class Evictor:
         return measure.others(pods, placed, living, daemons.proven), frozenset(), unasked
 
     async def _drive_out(
-        self, lock_requests: LockRequests, others: list[Pod], placed: Mapping[str, int | None]
+        self, turn: Turn, seen: Seen, others: list[Pod], placed: Mapping[str, int | None]
     ) -> None:
         """Have *others* leave the Node, and remember who would not."""
-        uids = {pod.metadata.uid for pod in others}
+        uids, lock_requests = {pod.metadata.uid for pod in others}, turn.lock_requests
         lock_requests.asked = {uid: asked for uid, asked in lock_requests.asked.items() if uid in uids}
         clearing = self._nodes.measure.clearing
-        for deed in evictions(others, placed=placed, asked=lock_requests.asked, clearing=clearing, now=now()):
+        deeds = evictions(others, placed=placed, asked=lock_requests.asked, clearing=clearing, now=now())
+        reported = await self._nodes.report(
+            [
+                (deed.pod, eviction_event(deed, turn.kube_node, seen.lock.holders, clearing))
+                for deed in unreported(deeds, lock_requests.asked)
+            ]
+        )
+        for deed in deeds:
             uid, tried = deed.pod.metadata.uid, now()
             because = await self._nodes.carry_out(deed)
-            before = lock_requests.asked.get(uid)
-            since = before.since if before is not None else tried
-            lock_requests.asked[uid] = EvictionAttempt(since=since, tried=tried, because=because)
+            before = lock_requests.asked.get(uid) or EvictionAttempt(since=tried, tried=tried)
+            lock_requests.asked[uid] = EvictionAttempt(
+                since=before.since,
+                tried=tried,
+                because=because,
+                reported=deed.how if uid in reported else before.reported,
+            )
 
     @staticmethod
     def _blocking_pods(

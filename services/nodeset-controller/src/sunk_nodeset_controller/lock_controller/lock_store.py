@@ -7,7 +7,7 @@ consistently; nothing is written unless we lead.
 
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -16,6 +16,7 @@ from sunk_kube.errors import KubeNotFoundError, KubeRejectedError, KubeUnavailab
 from sunk_kube.objects import Node
 from sunk_kube.pods import Pod
 from sunk_kube.resources import NODES, PODS
+from sunk_nodeset_controller.adapters.end_events import EndEvents, PodEnd
 from sunk_nodeset_controller.lock_controller.stray_taints import (
     MANAGED_NODES,
     is_stray_taint,
@@ -59,6 +60,7 @@ class NodeLockStore:
             met: Those that an earlier leader may have written.
         """
         self._client = client
+        self._ends = EndEvents(client)
         self._leadership = leadership
         self._viewed = viewed
         self.measure = measure
@@ -144,6 +146,16 @@ class NodeLockStore:
     async def pods_on(self, kube_node: str) -> list[Pod]:
         """Return every Pod that is bound to the Node, terminating and ended ones too."""
         return await self._client.list_all(PODS, fields=_on(kube_node))
+
+    async def report(self, ends: Sequence[PodEnd]) -> frozenset[str]:
+        """Record why Pods are about to be evicted; return the uids of those whose Events need no other try.
+
+        A dry run evicts no Pod, and records none.
+        """
+        if not ends or self.measure.clearing.is_dry_run:
+            return frozenset()
+        self._leadership.check()
+        return await self._ends.record(ends)
 
     async def carry_out(self, deed: PodEviction) -> str:
         """Have a Pod leave; return why it need not, in the API server's words, or nothing.

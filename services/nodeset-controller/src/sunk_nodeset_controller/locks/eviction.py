@@ -22,6 +22,9 @@ AGAIN_LAST_S: Final = 15.0
 """And so rarely at last: a thousand Nodes may wait for one budget."""
 
 
+How = Literal["evict", "delete"]
+
+
 class EvictionAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt to evict a Pod."""
 
@@ -31,12 +34,14 @@ class EvictionAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """Last."""
     because: str = ""
     """Why the API server refused it; empty if the Pod was evicted."""
+    reported: How | None = None
+    """What the last Event on the Pod says is about to be done; None: there is none yet."""
 
 
 class PodEviction(msgspec.Struct, frozen=True):
     """What to do about a Pod that is in the way."""
 
-    how: Literal["evict", "delete"]
+    how: How
     pod: Pod
 
 
@@ -69,6 +74,12 @@ def evictions(
             )
         )
     return tuple(found)
+
+
+def unreported(deeds: Iterable[PodEviction], asked: Mapping[str, EvictionAttempt]) -> tuple[PodEviction, ...]:
+    """Return those of *deeds* that no Event is about yet; what is tried again has one."""
+    reported = {uid: before.reported for uid, before in asked.items()}
+    return tuple(deed for deed in deeds if reported.get(deed.pod.metadata.uid) != deed.how)
 
 
 def again_s(waited: timedelta) -> float:

@@ -24,6 +24,7 @@ from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.adapters.rate_limit import RateLimit
 from sunk_nodeset_controller.locks.daemonsets import DaemonSet
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
+from sunk_nodeset_controller.nodeset_controller.placed_pod_evictor import PlacedPodEvictor
 from sunk_nodeset_controller.nodesets.allocatable import left_for_slurm, with_room
 from sunk_nodeset_controller.nodesets.gpus import GpuRules, gpus_of, with_gpus
 from sunk_nodeset_controller.nodesets.model import (
@@ -43,7 +44,7 @@ from sunk_nodeset_controller.nodesets.slices import laid_out, slice_manifest, wa
 from sunk_nodeset_controller.nodesets.template import Manifest, manifest, pod_labels, with_topology
 from sunk_nodeset_controller.nodesets.topology import NO_TOPOLOGY, Topology, node_topology
 from sunk_nodeset_controller.nodesets.usable import noted
-from sunk_runtime.errors import ConflictError, LostLeadershipError, SunkError, TransientError
+from sunk_runtime.errors import ConflictError, TransientError
 from sunk_runtime.requests import ask
 from sunk_runtime.together import each
 
@@ -131,11 +132,16 @@ class Executor:
         self._measure = measure
         self._gpu_rules = gpu_rules
         self._topology = topology
+        self._placed_pods = PlacedPodEvictor(kube)
         self._stuck: dict[str, str] = {}
         self._name_conflicts: set[str] = set()
         self._begin = 0
         self._daemons: list[DaemonSet] | None = None
         self._listing = anyio.Lock()
+
+    def forget(self, key: str) -> None:
+        """Forget a NodeSet that is gone."""
+        self._placed_pods.forget(key)
 
     async def carry_out(self, seen: Observed, actions: tuple[Action, ...]) -> Done:
         """Carry out *actions*, what goes before what comes, as many as one turn has time for.
@@ -144,6 +150,7 @@ class Executor:
             ConflictError: the view was stale.
             KubeRejectedError: the API server refuses; the text says why.
         """
+        self._placed_pods.begin(seen.nodeset.key, actions)
         deleted = [one for one in actions if isinstance(one, DeletePod)]
         resting_s = {one: left_s for one in actions if (left_s := self._resting_s(seen, one))}
         others = [one for one in actions if not isinstance(one, DeletePod) and one not in resting_s]
@@ -200,7 +207,8 @@ class Executor:
             case RequeueJobOn(job, node):
                 await self._requeue(seen, job, node)
             case EvictPlacedPod():
-                await self._evict(seen, action)
+                if because := await self._placed_pods.evict(seen.nodeset.key, action):
+                    self._stuck[f"{action.namespace}/{action.name}"] = because
             case _:
                 assert_never(action)
 
@@ -256,20 +264,6 @@ class Executor:
             log.warning("requeue unheard", extra={**fields, "error": str(error)})
         else:
             log.info("requeue asked", extra={**fields, "reply": type(reply).__name__})
-
-    async def _evict(self, seen: Observed, placed_pod: EvictPlacedPod) -> None:
-        """Evict a Pod that Slurm placed; whatever forbids it (one budget, two, a webhook) is asked again."""
-        name = f"{placed_pod.namespace}/{placed_pod.name}"
-        fields = {"nodeset": seen.nodeset.key, "pod": name}
-        try:
-            await self._kube.evict_pod(placed_pod.namespace, placed_pod.name, placed_pod.uid)
-        except LostLeadershipError:
-            raise
-        except SunkError as error:
-            self._stuck[name] = str(error)
-            log.info("eviction waits", extra={**fields, "error": str(error)})
-        else:
-            log.info("guest evicted", extra=fields)
 
     async def _is_confirmed(self, seen: Observed, action: DeletePod) -> bool:
         """Ask who knows whether the Slurm node is drained and idle, now. No answer is a no, for now."""

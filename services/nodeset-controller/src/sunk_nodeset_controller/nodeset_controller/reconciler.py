@@ -130,6 +130,7 @@ class NodeSetLoop:
             self._rests_until.pop(key, None)
             self._guarded.pop(key, None)
             self._adoption.forget(key)
+            self._deeds.forget(key)
             with suppress(KeyError):
                 SLURM_IS_KNOWN.remove(key)
             return None

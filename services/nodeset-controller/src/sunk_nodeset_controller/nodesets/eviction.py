@@ -9,9 +9,11 @@ Source: SUNK's release notes 6.9, nodeset update job preemption: by running time
 from datetime import datetime
 
 from sunk_events.jobs import SlurmJobState
+from sunk_kube.bodies import EventText
 from sunk_kube.nodesets import RequeueRule
 from sunk_nodeset_controller.nodesets.members import Member
 from sunk_nodeset_controller.nodesets.model import Action, EvictPlacedPod, Observed, RequeueJobOn
+from sunk_nodeset_controller.reasons import EvictionReason
 
 
 def cleared(seen: Observed, found: list[Member]) -> tuple[Action, ...]:
@@ -23,7 +25,7 @@ def cleared(seen: Observed, found: list[Member]) -> tuple[Action, ...]:
         placed_pods = seen.placed_pods.get(node, ())
         if rolling.placeholders == "evict":
             actions += [
-                EvictPlacedPod(placed_pod.namespace, placed_pod.pod, placed_pod.uid)
+                EvictPlacedPod(placed_pod.namespace, placed_pod.pod, placed_pod.uid, node, placed_pod.job)
                 for placed_pod in placed_pods
             ]
         if rolling.requeue is not None:
@@ -34,6 +36,16 @@ def cleared(seen: Observed, found: list[Member]) -> tuple[Action, ...]:
                 if job.job not in placeholders and matches(rolling.requeue, job, seen.now)
             ]
     return tuple(actions)
+
+
+def update_event(nodeset: str, placed_pod: EvictPlacedPod) -> EventText:
+    """Return why *placed_pod* is about to be evicted for the NodeSet with the key *nodeset*."""
+    job = "" if placed_pod.job is None else f", of Slurm job {placed_pod.job},"
+    note = (
+        f"Slurm node {placed_pod.node} is emptied for an update of NodeSet {nodeset}: "
+        f"Pod {placed_pod.namespace}/{placed_pod.name}{job} is evicted"
+    )
+    return EventText(reason=EvictionReason.EVICTING_FOR_UPDATE, action="Evicting", note=note, type="Warning")
 
 
 def matches(rule: RequeueRule, job: SlurmJobState, now: datetime) -> bool:

@@ -133,6 +133,10 @@ class EvictPlacedPod(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     uid: str
+    node: str
+    """The Slurm node."""
+    job: int | None = None
+    """Its placeholder job."""
 
 
 Action = CreatePod | ReplacePod | CondemnPod | ReleasePod | DeletePod | RequeueJobOn | EvictPlacedPod

@@ -7,7 +7,7 @@ waits is lost only with the process, or where the API server does not take it.
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -16,7 +16,8 @@ import msgspec
 
 from sunk_kube.bodies import EventText
 from sunk_kube.client import KubeClient
-from sunk_kube.objects import KubeObject, ObjectMeta
+from sunk_kube.objects import KubeObject
+from sunk_kube.owners import controllers_of
 from sunk_kube.pods import Pod
 from sunk_kube.resources import PODS, Resource
 from sunk_runtime.errors import SunkError
@@ -35,8 +36,6 @@ LAST_WORDS_S: Final = 2.0
 EACH_S: Final = 0.02
 """So much longer for each of many Pods that go together."""
 LAST_WORDS_MAX_S: Final = 10.0
-NAME_MAX: Final = 253
-"""Of an object: a reference may name anything."""
 FAREWELL_S: Final = 3.0
 """How long a process that ends goes on to say what waits."""
 
@@ -65,7 +64,7 @@ class EventRecorder:
         about: dict[str, tuple[Resource[Any], KubeObject]] = {}
         for pod in pods:
             about[pod.metadata.uid] = PODS, pod
-            about.update({one.metadata.uid: (kind, one) for kind, one in _controllers(pod)})
+            about.update({one.metadata.uid: (kind, one) for kind, one in controllers_of(pod)})
 
         async def record(found: tuple[Resource[Any], KubeObject]) -> None:
             try:
@@ -102,13 +101,3 @@ class EventRecorder:
             log.warning("event not recorded", extra={"pod": queued.pod.key, "error": str(error)})
         if self._waiting and self._waiting[0] is queued:  # Else it was given up meanwhile.
             self._waiting.popleft()
-
-
-def _controllers(pod: Pod) -> Iterable[tuple[Resource[Any], KubeObject]]:
-    """Yield what made *pod*, as its reference names it, as far as Events can be about that."""
-    for one in pod.metadata.owner_references:
-        if one.controller and one.uid and 0 < len(one.name) <= NAME_MAX:
-            group, _, version = one.api_version.rpartition("/")
-            kind = Resource(group=group, version=version, kind=one.kind, plural="", struct=KubeObject)
-            meta = ObjectMeta(name=one.name, namespace=pod.metadata.namespace, uid=one.uid)
-            yield kind, KubeObject(metadata=meta)

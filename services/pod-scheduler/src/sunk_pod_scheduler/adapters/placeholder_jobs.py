@@ -258,10 +258,13 @@ class PlaceholderJobs:
     async def mark_started(self, job: int, extra: str, admin_comment: str, owner: Owner) -> None:
         """Say on a job that its script has announced itself, if a fresh look shows that it is *owner*'s.
 
-        Its user may have released it before we did: its AdminComment comes with this at the latest.
+        Its user may have released it before we did: its AdminComment comes with this at the latest. One that
+        was requeued since has to announce itself anew.
         """
         doing = f"set extra of job {job}"
-        await self._require(job, owner, doing, 0.0)
+        found = await self.look(job, owner)
+        if not _is_to_be_written(found) or not isinstance(found, JobSeen) or found.is_requeued:
+            raise SlurmUnavailableError(f"{doing}: it is not seen to be {owner.name}'s, and to run since")
         await self._update(job, JobChange(extra=marks.started(extra), admin_comment=admin_comment), doing)
 
     async def _update(self, job: int, change: JobChange, doing: str) -> None:

@@ -176,7 +176,7 @@ class Executor:
         before, ours = seen.placement, seated(seen, pods)
         if before is not None and before.phase == "submitted" and state.phase in _RELEASED:
             # Not before: Slurm plans the job meanwhile.
-            self._notifier.released(ours, state.job, self._submitter.wanted(seen, pods))
+            await self._notifier.released(ours, state.job, self._submitter.wanted(seen, pods))
         over = "ending" if isinstance(seen, GangSeen) else "ended"
         is_over = state.phase == over and (before is None or before.phase != over)
         if state.phase == "ending" and (before is None or before.phase != "ending"):
@@ -226,7 +226,15 @@ class Executor:
             metrics.JOBS_UNKNOWN.labels("lost" if is_lost else "found").inc()
 
     async def _give_up(self, action: GiveUp, seen: AnySeen, pods: Pods) -> None:
-        """First the job, for what is stored without it cannot tell of it any more."""
+        """First the job, for what is stored without it cannot tell of it any more.
+
+        Not for a Pod that runs: if we are killed in between, the job that we have ended would end it. The job
+        is left to the sweeper then.
+        """
+        if action.state.lost is not None:
+            await self._store(action.state)
+            await self._jobs.cancel(action.job, owner(seen))
+            return
         await self._jobs.cancel(action.job, owner(seen))
         if action.event:
             note = Message(reason=action.event, text=action.state.reason)

@@ -36,9 +36,13 @@ from sunk_runtime.clock import now
 LASTS: Final = timedelta(seconds=1)
 """A node that came or changed a moment ago may be missed: the one that Slurm chose is looked at again."""
 SLICE: Final = 250
-"""Nodes that are looked at without a pause."""
+"""Nodes, or Pods, that are looked at without a pause."""
+TESTS: Final = 5000
+"""Tests of their labels without a pause: a Pod may ask for hundreds."""
 KEPT_MAX: Final = 1000
 """Choices that are remembered."""
+KEPT_CHARACTERS_MAX: Final = 16 << 20
+"""Characters of all of them: a user may name thousands of nodes whose names do not fold."""
 
 
 class NodeChoiceCache:
@@ -90,10 +94,12 @@ class NodeChoiceCache:
             bad: set[str] = set()
             for pod, taken in wishes.values():
                 bad |= await _unfit(NodeRequirements(pod, taken), known)
-            if len(made) >= KEPT_MAX:
+            found = choice(asks, known, bad, pins=pins)
+            kept = sum(map(_characters, made.values()))
+            if len(made) >= KEPT_MAX or kept + _characters(found) > KEPT_CHARACTERS_MAX:
                 made.clear()
-            made[key] = choice(asks, known, bad, pins=pins)
-            return made[key]
+            made[key] = found
+            return found
         finally:
             del self._under_way[key]
             done.set()
@@ -108,10 +114,14 @@ class NodeChoiceCache:
         return self._nodes, self._made
 
 
+def _characters(made: NodeChoice) -> int:
+    return sum(map(len, (*made.required, *made.excluded)))
+
+
 async def _unfit(wishes: NodeRequirements, known: Nodes) -> set[str]:
     found: set[str] = set()
-    nodes = iter(known.items())
-    while part := [*islice(nodes, SLICE)]:
+    nodes, size = iter(known.items()), max(1, min(SLICE, TESTS // (wishes.tests or 1)))
+    while part := [*islice(nodes, size)]:
         found |= unfit(wishes, part)
         await checkpoint()
     return found

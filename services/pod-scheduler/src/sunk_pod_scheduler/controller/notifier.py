@@ -1,6 +1,9 @@
 """What is said on Pods: on the one, or on those of a gang, the same to all or to each its own."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from anyio.lowlevel import checkpoint
 
 from sunk_events.placements import PlacementState
 from sunk_kube.pods import Pod
@@ -11,6 +14,9 @@ from sunk_pod_scheduler.podspec.validation import ValidatedPod
 from sunk_pod_scheduler.podspec.warnings import warnings
 from sunk_pod_scheduler.reasons import PodReason
 from sunk_runtime.together import each
+
+SLICE: Final = 100
+"""Pods of which the Events are thought of without a pause."""
 
 
 class Notifier:
@@ -51,7 +57,7 @@ class Notifier:
 
         await each(pods, notify)
 
-    def released(
+    async def released(
         self, pods: Sequence[Pod], job: int | None, wanted: Mapping[str, ValidatedPod | None]
     ) -> None:
         """Say that *job* is submitted for *pods*, and what their users had better know.
@@ -59,7 +65,9 @@ class Notifier:
         *wanted*: by uid, what each asks for.
         """
         whom = pods[0].key if len(pods) == 1 else f"{len(pods)} Pods"
-        for pod in pods:
+        for number, pod in enumerate(pods, 1):
+            if number % SLICE == 0:
+                await checkpoint()
             if pod.spec.node_name:
                 continue
             text = f"Slurm job {job} is submitted for {whom}"

@@ -7,6 +7,7 @@ import logging
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol
 
+from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
 from sunk_events.jobs import SlurmJobState
@@ -30,6 +31,7 @@ from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.placement.origins import Origins, of_pods
 from sunk_pod_scheduler.placement.priority import requeue_after_s
 from sunk_pod_scheduler.placement.transitions import is_another
+from sunk_pod_scheduler.podspec.reading_cost import SLICE
 from sunk_pod_scheduler.reasons import PodReason
 from sunk_runtime.clock import now
 from sunk_runtime.errors import PermanentError
@@ -108,6 +110,8 @@ class GangDispatcher:
                 seen, pods = await self._snapshotter.look(gang)
                 if seen.is_waiting:
                     seen = replace(seen, excluded=await self._executor.excluded(seen, pods))
+                if len(seen.members) >= SLICE:
+                    await checkpoint()  # Both what was and what comes takes its time.
                 action = decide_gang(seen, now(), self._limits)
                 if isinstance(action, SubmitGang):
                     uids = [member.uid for member in action.gang.members if not member.is_empty]

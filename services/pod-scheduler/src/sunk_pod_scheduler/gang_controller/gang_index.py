@@ -9,6 +9,7 @@ from sunk_events.placements import PlacementState
 from sunk_kube.pods import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler.gangs.model import MemberSeen
+from sunk_pod_scheduler.gangs.node_lists import is_remembered
 from sunk_pod_scheduler.placement import marks
 from sunk_pod_scheduler.placement.gang_membership import membership
 from sunk_runtime.views import StateView
@@ -109,5 +110,8 @@ class GangIndex:
         return before[1] if before is not None and before[0] is pod else None
 
     def remember(self, pod: Pod, found: MemberSeen) -> None:
-        """Keep what *pod* is now, for the next look."""
-        self._shown[pod.metadata.uid] = pod, found
+        """Keep what *pod* is now, for the next look, unless that takes much memory."""
+        if is_remembered(found):
+            self._shown[pod.metadata.uid] = pod, found
+        else:
+            self._shown.pop(pod.metadata.uid, None)

@@ -3,7 +3,6 @@
 What must stay true: a member is only gone when the API server itself has said so.
 """
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Final
@@ -24,6 +23,7 @@ from sunk_pod_scheduler.gang_controller.gang_index import GangIndex
 from sunk_pod_scheduler.gangs.assembly import count_done
 from sunk_pod_scheduler.gangs.job_shape import needs_by_node
 from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, Size, on_its_node
+from sunk_pod_scheduler.gangs.node_lists import NodeLists
 from sunk_pod_scheduler.gangs.ownership import newest, owner
 from sunk_pod_scheduler.placement import lost_jobs, marks
 from sunk_pod_scheduler.placement.gang_membership import (
@@ -40,15 +40,11 @@ from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, pod_see
 from sunk_pod_scheduler.placement.node_filter import Holders, host_ports, problem, wish, without_jobs
 from sunk_pod_scheduler.placement.ownership import believed
 from sunk_pod_scheduler.podspec.annotations import JobOptions
+from sunk_pod_scheduler.podspec.reading_cost import SLICE, in_reading_order, reading_cost
 from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate
 from sunk_runtime.clock import now
 from sunk_runtime.views import StateView
 
-SLICE: Final = 100
-"""Pods that are looked at without a pause, where they are as they were."""
-ANEW: Final = 8
-"""The same of Pods that are read anew: one may have hundreds of containers, which takes some milliseconds."""
-_ANEW_COSTS: Final = math.ceil(SLICE / ANEW)
 _NO_SWITCH: Final = "none"
 """Stands for a label that a Node does not have, as in topology.conf."""
 
@@ -102,11 +98,11 @@ class GangSnapshotter:
         record = self._placements.get(gang)
         pods = await self._found(gang, record)
         aids = self._aids(record)
-        members: dict[str, MemberSeen] = {}
+        members, lists = dict[str, MemberSeen](), NodeLists()
         done = 0
-        for uid, pod in pods.items():
-            done += 1 if self.index.as_before(pod) else _ANEW_COSTS
-            members[uid] = self._member(gang, pod, record, aids)
+        for uid, pod in in_reading_order(pods):  # The first have the room for lists of nodes.
+            done += 1 if self.index.as_before(pod) else reading_cost(pod)
+            members[uid] = lists.shared(self._member(gang, pod, record, aids))
             if done >= SLICE:
                 await checkpoint()
                 done = 0

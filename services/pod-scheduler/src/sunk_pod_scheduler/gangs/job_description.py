@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from sunk_events.placements import Gang, GangMember
+from sunk_events.placements import Gang
 from sunk_kube.objects import ObjectMeta
 from sunk_kube.pods import Pod
 from sunk_pod_scheduler.gangs.model import GangSeen
@@ -32,7 +32,8 @@ def describe_gang(
     is_elastic = bool(gang.min_available) and not choice.required
     as_pod = Pod(metadata=ObjectMeta(namespace=seen.namespace, name=seen.name, uid=seen.uid))
     shape = replace(wanted, cpus=gang.cpus, memory_mib=gang.memory_mib * per_node, gpus=gang.gpus * per_node)
-    tasks = sum(_has_place(gang, member) for member in gang.members)
+    placed = sum(bool(member.node) for member in gang.members)
+    tasks = placed or len(gang.members)  # Where some run already, a member that is gone has no place.
     return replace(
         describe(as_pod, shape, choice, attempt, made),
         admin_comment=marks.admin_comment(f"{name(seen)}, {len(gang.members)} Pods", seen.uid, attempt),
@@ -41,11 +42,6 @@ def describe_gang(
         tasks=None if is_elastic else tasks,  # Of how many nodes Slurm has, it makes the tasks.
         tasks_per_node=per_node,
     )
-
-
-def _has_place(gang: Gang, member: GangMember) -> bool:
-    """Whether the job has a place for *member*: all but who is gone, where the others run already."""
-    return bool(member.node) or not any(one.node for one in gang.members)
 
 
 def nodes_needed(gang: Gang) -> int:

@@ -242,14 +242,16 @@ def _replacements(seen: GangSeen, gang: Gang) -> dict[str, deque[MemberSeen]]:
     found: dict[str, deque[MemberSeen]] = {}
     for one in seen.members.values():
         fits = (
-            one.wanted is not None
+            one.is_free
+            and one.uid not in seated
+            and one.wanted is not None
             and one.wanted.cpus <= gang.cpus
             and one.wanted.memory_mib <= gang.memory_mib
             and one.wanted.gpus <= gang.gpus
             and one.terms.members_per_node == gang.members_per_node
             and shape(one.wanted) in shapes
         )
-        if one.is_free and one.uid not in seated and fits:
+        if fits:
             found.setdefault(one.index, deque()).append(one)
     return found
 

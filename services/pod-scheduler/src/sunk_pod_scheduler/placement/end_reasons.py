@@ -43,8 +43,8 @@ def forgotten(job: int | None) -> str:
 
 
 def requeued(job: JobSeen) -> str:
-    """Return what became of a job that runs, or waits, anew."""
-    return f"job {job.job} was requeued, which no job of a Pod is unless its user sees to it"
+    """Return what became of a job that runs, or waits, anew: jobs of Pods forbid it (`requeue=False`)."""
+    return f"job {job.job} was requeued: slurmd did not acknowledge its launch, or its user requeued it"
 
 
 def by_whom(user: str) -> str:

@@ -33,6 +33,8 @@ class Placeholder(msgspec.Struct, frozen=True, kw_only=True):
     """Where the script finds the hook gateway."""
     hooks_ca_file: str = ""
     """What vouches for its certificate."""
+    hooks_env_file: str = ""
+    """What says both on a node that has it: a job may wait for days."""
     key: bytes
 
     def digest(self, uid: str, attempt: int) -> str:
@@ -56,11 +58,12 @@ def describe(
         "PATH": PATH,
         "SUNK_HOOKS_URL": made.hooks_url,
         "SUNK_PLACEHOLDER_TOKEN": tokens.token(made.key, meta.uid, attempt),
-        **({"CURL_CA_BUNDLE": made.hooks_ca_file} if made.hooks_ca_file else {}),
+        "CURL_CA_BUNDLE": made.hooks_ca_file,
+        "SUNK_HOOKS_ENV": made.hooks_env_file,
     }
     return JobDescription(
         script=made.script,
-        environment=tuple(f"{name}={value}" for name, value in environment.items()),
+        environment=tuple(f"{name}={value}" for name, value in environment.items() if value),
         current_working_directory=asked.current_working_directory,
         name=f"{meta.namespace}/{meta.name}",
         user_id=str(wanted.identity.user_id),

@@ -39,7 +39,9 @@ def expected(
         is_first: Nobody has looked at the Pod since we lead. Why a job waits is old on the bus: that is
             looked at later.
     """
-    if state is None or state.flags or state.job != placement.job or placement.silent or placement.lost:
+    if state is None or state.flags or state.restarts or state.job != placement.job:
+        return None
+    if placement.silent or placement.lost:
         return None
     match placement.phase, state.state:
         case "bound", "RUNNING" if placement.node in (nodes := hostlist.expand(state.nodes)):
@@ -63,7 +65,7 @@ def announced(state: SlurmJobState | None, owner: Owner, node: str, key: bytes) 
 
     It keeps its nodes until it is over; whether that is so by now the next write to it tells.
     """
-    if state is None or state.state != "RUNNING" or state.flags:
+    if state is None or state.state != "RUNNING" or state.flags or state.restarts:
         return None
     nodes = hostlist.expand(state.nodes)
     found = _seen(state, nodes, owner, key) if node in nodes else None

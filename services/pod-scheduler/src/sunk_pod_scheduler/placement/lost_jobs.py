@@ -110,6 +110,16 @@ def once_more(placement: PlacementState, now: datetime) -> Record:
     return Record(state=replace(again, job=None, token_sha256="", silent=None, bound=None, submitted=None))
 
 
+def soon_s(backoff_s: float, placement: PlacementState) -> float:
+    """Return how long a Pod that runs waits before its next job is submitted.
+
+    Attempts are counted over a Pod's whole life, and meanwhile its node is free to others: it is no longer
+    than half the time since its job was lost.
+    """
+    since_s = 0.0 if placement.lost is None else (placement.changed - placement.lost).total_seconds()
+    return min(backoff_s, max(1.0, since_s / 2))
+
+
 def has_old_number(
     job: AnyJob,
     placement: PlacementState | None,
@@ -135,12 +145,19 @@ def has_old_number(
 
 
 def was_not_launched(placement: PlacementState, job: JobSeen) -> bool:
-    """Whether the other job of a Pod that runs had its node, and ended before its script announced itself.
+    """Whether the other job of a Pod that runs had its node, and slurmd has not launched it, or not said so.
 
-    Its node was not ready for it yet. One that is cancelled while it waits never had a node.
+    Its node was not ready for it yet: the job has ended, or waits again. slurmctld requeues a batch job whose
+    launch no slurmd has acknowledged, whatever its submission says of that (agent.c, `job_complete`), also
+    where only the acknowledgement was lost and the script runs. It plans the job again only when its
+    credential has expired, after two minutes, and until then its node could be given away. A job that is
+    cancelled while it waits for its first node never had one.
     """
-    is_early = placement.phase in {"submitted", "released"} and bool(job.nodes) and job.is_over
-    return placement.lost is not None and is_early
+    if placement.lost is None or placement.phase not in {"submitted", "released", "started"}:
+        return False
+    if job.is_over:
+        return placement.phase != "started" and (bool(job.nodes) or job.is_requeued)
+    return job.is_requeued and (job.is_marked or job.is_ours)
 
 
 def is_replaced(placement: PlacementState, now: datetime) -> bool:

@@ -83,7 +83,7 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     submitted: datetime | None = None
     """When Slurm took it, or last requeued it: with its number that tells which job it is."""
     is_requeued: bool = False
-    """Placeholders never are, unless their user sees to it."""
+    """Placeholders are only if slurmd has not acknowledged their launch, or if their user sees to it."""
     started: datetime | None = None
     """When its prolog began; of a job that waits: when backfill expects to start it, if it has planned it."""
     ended: datetime | None = None

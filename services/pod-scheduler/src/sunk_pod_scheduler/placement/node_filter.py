@@ -60,7 +60,13 @@ class NodeRequirements:
         """Read *pod*; *taken*: Nodes one of whose host ports it needs and another Pod has."""
         self._tolerations = pod.spec.tolerations
         self._taken = taken
-        self._selects = [selecting(selector) for selector in _selectors(pod)]
+        selectors = _selectors(pod)
+        self._selects = [selecting(selector) for selector in selectors]
+        terms = [term for selector in selectors for term in selector.node_selector_terms]
+        self.tests: Final = len(terms) + sum(
+            len(term.match_expressions) + len(term.match_fields) for term in terms
+        )
+        """How many tests of a Node's labels and name there are."""
         self._is_borne: dict[tuple[Taint, ...], bool] = {}
 
     def is_met(self, node: Node | None) -> bool:

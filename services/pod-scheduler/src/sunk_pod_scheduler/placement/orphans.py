@@ -19,7 +19,7 @@ def is_news(state: SlurmJobState | None, placement: PlacementState | None) -> bo
     A burst of Pods has a burst of such changes, and looks take slurmctld's time while it starts the jobs.
     That a job runs is told by its script.
     """
-    if state is None or placement is None or state.flags or placement.roster is not None:
+    if state is None or placement is None or state.flags or state.restarts or placement.roster is not None:
         return True
     match placement.phase, state.state:
         case "submitted", "PENDING":

@@ -57,16 +57,16 @@ def placing(  # noqa: C901, PLR0911, PLR0912 - a table of cases
         case JobGone():
             return without(pod, placement, forgotten(placement.job), now)
         case JobSeen() if pod.kube_node and lost_jobs.was_not_launched(placement, job):
-            return lost_jobs.once_more(placement, now)
+            return given_up(lost_jobs.once_more(placement, now), job)
         case JobSeen() if job.is_over or job.base == "SUSPENDED":
             return given_up(without(pod, placement, cause(job), now), job)
         case JobSeen() if not job.is_marked:
             wiped = without(pod, placement, f"job {job.job} no longer carries our mark in its Extra", now)
             return given_up(wiped, job) if job.is_ours else wiped
-        case JobSeen() if job.is_requeued and job.is_running and _has_announced(seen, placement):
-            # That may be of the run before: its prologs have to be through anew. Slurm itself requeues, and
-            # holds, one that it could not launch.
-            return given_up(without(pod, placement, requeued(job), now), job)
+        case JobSeen() if job.is_requeued and not job.is_held:
+            # Slurm starts it again only after two minutes, and what its script said may be of the run before.
+            # It holds one that it could not launch: that is left to be told.
+            return given_up(without(pod, placement, requeued(job), now), job, PodReason.JOB_REQUEUED)
         case JobSeen() if seen.is_release_requested:
             return without(pod, placement, release_requested(job), now)
         case JobSeen() if job.is_running and placement.phase != "started":
@@ -79,10 +79,6 @@ def placing(  # noqa: C901, PLR0911, PLR0912 - a table of cases
             return ExcludeNodes(job.job, seen.excluded or "")
         case JobSeen():
             return _pending(seen, pod, placement, job, now)
-
-
-def _has_announced(seen: Observed, placement: PlacementState) -> bool:
-    return placement.phase == "started" or bool(seen.announced_on)
 
 
 def _are_others_excluded(seen: Observed, job: JobSeen) -> bool:
@@ -105,7 +101,10 @@ def _unsubmitted(seen: Observed, pod: PodSeen, placement: PlacementState, now: d
         return lost_jobs.stays(placement, f"{lost_jobs.NO_OTHER_JOB}: {joined(pod.problems)}", now)
     if pod.problems:
         return refuse(replace(placement, phase="refused", changed=now), pod)
-    due = placement.changed + timedelta(seconds=backoff_s(placement.attempt))
+    wait_s = backoff_s(placement.attempt)
+    if placement.lost is not None:
+        wait_s = lost_jobs.soon_s(wait_s, placement)
+    due = placement.changed + timedelta(seconds=wait_s)
     return Submit(placement.attempt) if now >= due else Wait((due - now).total_seconds())
 
 

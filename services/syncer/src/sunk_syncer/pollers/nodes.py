@@ -39,6 +39,7 @@ from sunk_syncer.states.nodes import is_reported, is_standing, node_facts, node_
 log = logging.getLogger(__name__)
 
 _LOOKS: Final = LOOKS.labels("node")
+_LISTS: Final = LOOKS.labels("nodes")
 
 
 class _List(msgspec.Struct, frozen=True):
@@ -160,8 +161,11 @@ class NodePoller:
         What a list lacks is not absent: look at that one.
         """
         asked = time.monotonic()
-        with within(self._config.poll_timeout_s, "look at all nodes"):
-            answer = await self._slurm.nodes()
+        try:
+            with within(self._config.poll_timeout_s, "look at all nodes"):
+                answer = await self._slurm.nodes()
+        finally:
+            _LISTS.inc()
         if isinstance(answer, NotModified):
             raise SlurmUnavailableError("look at all nodes: not modified, although everything was asked for")
         for name in self._cache.take_list(answer.nodes, asked).changed:

@@ -53,12 +53,29 @@ class StatisticsPoller:
         self._poller = Poller("statistics", self.poll, PollSchedule.of(config, config.statistics_s))
 
     async def run(self) -> None:
-        """Poll until cancelled."""
+        """Show when Slurm answered earlier leaders, and poll until cancelled."""
+        self._show_answered()
         await self._poller.run()
 
     def wake(self) -> None:
         """Do now what was put off because Slurm did not answer."""
         self._poller.wake()
+
+    def _show_answered(self) -> None:
+        """Show how old what the bus has is: a leader that Slurm has not answered yet would show nothing."""
+        before = self._statistics.view.get(subjects.STATISTICS_KEY)
+        if before is None:
+            return
+        told = self._dated(before)
+        answered = {
+            "nodes": told.nodes_answered,
+            "jobs": told.jobs_answered,
+            "partitions": told.partitions_answered,
+            "statistics": told.changed,
+        }
+        for kind, moment in answered.items():
+            if moment is not None:
+                ANSWERED.labels(kind).set(moment.timestamp())
 
     async def poll(self) -> bool:
         """Ask once for each, and tell the bus; what is not answered keeps nothing else from being told."""

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sunk_runtime.testing import WITHIN_S
+
 
 class SyncerProcess:
     """``python -m sunk_syncer``, its log in a file."""
@@ -60,7 +62,7 @@ class SyncerProcess:
         """End it and return how it ended."""
         assert self._process is not None
         os.kill(self._process.pid, number)
-        return self._process.wait(20)
+        return self._process.wait(WITHIN_S)
 
     def close(self) -> None:
         """Leave nothing behind."""

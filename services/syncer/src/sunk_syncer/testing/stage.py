@@ -5,9 +5,11 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
+import anyio
 from msgspec import Struct
 
-from sunk_events.base import Event
+from sunk_events import subjects
+from sunk_events.base import Event, Reply, Request
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmReservationState, SlurmStatisticsState
@@ -15,10 +17,12 @@ from sunk_events.nodesets import KubePodState, KubeWatchState, NodeSliceEntry, N
 from sunk_events.placements import PlacementState
 from sunk_lab.nats import NatsServer
 from sunk_runtime.jetstream import Bus
-from sunk_runtime.testing import until
+from sunk_runtime.requests import ask_until
+from sunk_runtime.testing import WITHIN_S, until
 from sunk_runtime.views import StateView
 from sunk_runtime.writer import StateWriter
 from sunk_syncer.adapters.views import Views
+from sunk_syncer.states.nodes import SERVICE
 from sunk_syncer.testing.process import SyncerProcess
 
 CLUSTER: Final = "lab"
@@ -137,6 +141,26 @@ class Stage(Struct):
     async def placement(self, state: PlacementState) -> None:
         """Say on the bus what pod-scheduler would say."""
         await self.placements.record(state.uid, state, revision=self.placements.view.revision(state.uid))
+
+    async def ask(self, request: Request) -> Reply:
+        """Return the syncer's answer, which is to ask later only if it stays so."""
+        return await ask_until(self.bus, CLUSTER, request, deadline=anyio.current_time() + WITHIN_S)
+
+    async def stop_syncer(self) -> None:
+        """End the syncer as its Pod would be ended: it gives its lease up, and the next one leads at once."""
+        self.syncer.kill(signal.SIGTERM)
+        await until(lambda: not self.syncer.is_running())
+
+    async def crash_syncer(self) -> None:
+        """Kill the syncer. The next one leads at once all the same: few tests are about its lease."""
+        self.syncer.kill()
+        await self.end_lease()
+
+    async def end_lease(self) -> None:
+        """Have whoever takes the syncer's lease next find it given up, as by one that was stopped."""
+        subject = subjects.key_subject(subjects.lease_bucket(CLUSTER), SERVICE)
+        headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
+        await self.bus.publish(subject, b"", ttl_s=60, headers=headers)
 
     def published(self, subject: str, but: Collection[str] = FLEETING) -> list[str]:
         """Return the kinds of facts that were published about a node or job, in order, each id once.

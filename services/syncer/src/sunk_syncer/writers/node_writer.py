@@ -114,7 +114,7 @@ class NodeWriter:
 
     @property
     def _list_from(self) -> float:
-        return max(CROWD, len(self._watch) * LIST_SHARE)
+        return max(self._config.list_from, len(self._watch) * LIST_SHARE)
 
     async def look(self, node: str, *, may_be_listed: bool = False) -> Seen | None:
         """Look at *node* now, to decide about it; None: Slurm has none.

@@ -62,7 +62,7 @@ def new_server(authority: Pair, names: Sequence[str], now: datetime) -> Pair:
     known_as = x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
     by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     made = (
-        _certificate(_named("sunk-nats"), issuer.subject, key.public_key(), now, SERVER_LIFE)
+        _certificate(_named("sunk"), issuer.subject, key.public_key(), now, SERVER_LIFE)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(uses), critical=False)

@@ -14,7 +14,7 @@ import msgspec
 from sunk_kube.client import KubeClient
 from sunk_kube.objects import Secret
 from sunk_kube.resources import SECRETS
-from sunk_nodeset_controller.nats_certificate.decision import (
+from sunk_nodeset_controller.certificates.decision import (
     AuthorityError,
     Data,
     wanted_authorities,
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the two are. helm/sunk has made both, empty, so that we need no right to create any."""
+    """Where the two are. The chart has made both, empty, so that we need no right to create any."""
 
     namespace: str
     authority_secret: str
@@ -36,7 +36,7 @@ async def keep(client: KubeClient, place: Place, names: Sequence[str], now: date
     """Make and renew what is to be.
 
     Raises:
-        KubeNotFoundError: helm/sunk has not made the Secrets.
+        KubeNotFoundError: the chart has not made the Secrets.
         ConflictError: Another one has written at this moment: look again.
         AuthorityError: The Secret of the authorities holds what cannot be read.
     """

@@ -20,8 +20,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from sunk_nodeset_controller.nats_certificate import issuing
-from sunk_nodeset_controller.nats_certificate.issuing import Pair
+from sunk_nodeset_controller.certificates import issuing
+from sunk_nodeset_controller.certificates.issuing import Pair
 from sunk_runtime.errors import PermanentError
 
 Data = Mapping[str, bytes]
@@ -56,7 +56,7 @@ def wanted_authorities(found: Data, now: datetime) -> Data:
     if any(_is_valid(one.certificate, now, AUTHORITY_LEFT) for one in known):
         return found
     number = max((one.number for one in known), default=0) + 1
-    made = issuing.new_authority(f"sunk-nats authority {number}", now)
+    made = issuing.new_authority(f"sunk authority {number}", now)
     return {**found, f"{number}.crt": made.crt, f"{number}.key": made.key}
 
 

@@ -13,8 +13,8 @@ from cryptography.x509.verification import ClientVerifier, PolicyBuilder, Store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sunk_nodeset_controller.nats_certificate import issuing
-from sunk_nodeset_controller.nats_certificate.decision import (
+from sunk_nodeset_controller.certificates import issuing
+from sunk_nodeset_controller.certificates.decision import (
     AUTHORITY_LEFT,
     SERVER_LEFT,
     AuthorityError,

@@ -1,4 +1,4 @@
-"""`python3 -m sunk_nodeset_controller.nats_certificate`: keeps NATS' certificate for ever.
+"""`python3 -m sunk_nodeset_controller.certificates`: keeps a server's certificate for ever.
 
 What fails ends it. Kubernetes starts it again, later each time, and shows that it does.
 """
@@ -9,12 +9,12 @@ from typing import Final
 import anyio
 
 from sunk_kube.client import connect
-from sunk_nodeset_controller.nats_certificate.config import settings
-from sunk_nodeset_controller.nats_certificate.keeping import Place, keep
+from sunk_nodeset_controller.certificates.config import settings
+from sunk_nodeset_controller.certificates.keeping import Place, keep
 from sunk_runtime import lifecycle
 from sunk_runtime.clock import now
 
-NAME: Final = "nats-certificate"
+NAME: Final = "certificate"
 
 
 async def start() -> None:

@@ -1,1 +1,0 @@
-"""NATS' certificate, made and renewed in the cluster (ADR 0039), with `nats.tls.generate` of helm/sunk."""
