@@ -125,7 +125,11 @@ class Stage:
     async def stream_leader(self) -> NatsServer:
         """Return the NATS server that leads the stream by which a cordon reaches the syncer."""
         stream = subjects.bucket_stream(subjects.bucket(CLUSTER, KubePodState))
-        found = await self.bus.js.stream_info(stream)
+        while True:  # Three servers may still elect one.
+            with suppress(SunkError):
+                found = await self.bus.js.stream_info(stream)
+                break
+            await anyio.sleep(ASK_AGAIN_S)
         name = found.cluster.leader if found.cluster else ""
         return self.nats.servers[int((name or "n0").removeprefix("n"))]
 

@@ -128,7 +128,7 @@ def lock_idle(stage: Stage, node: ComputeNode, rounds: int) -> tuple[list[float]
         for _ in range(rounds):
             answered.clear()
             job = do.slurm.submit("#!/bin/bash\nexit 0\n", node=node.node, name="bench")
-            if not answered.wait(30):
+            if not answered.wait(240):
                 raise StoryError(f"no prolog of job {job} was answered")
             do.job_left(job)
             do.unlocked(node)

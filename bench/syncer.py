@@ -34,7 +34,7 @@ from sunk_syncer.pollers.poll_loop import LOOKS_AT_ONCE
 
 MANY: Final = 500
 """Nodes that are cordoned at once."""
-LOOKS_OF_A_DRAIN: Final = 6
+LOOKS_OF_A_DRAIN: Final = 12
 """At the one node that is drained at the start: before and after the drain, and its Extra."""
 AT_ONCE: Final = 4
 """Submissions of a kind under way at once, while it is busy."""

@@ -151,8 +151,9 @@ async def test_facts_come_typed_in_order_and_are_acknowledged_when_they_are_done
 
 
 async def test_of_some_kinds_no_others_come_and_new_ones_only_where_that_is_wanted(servers: Servers) -> None:
-    async with servers.mirrored() as (admin, _):
+    async with servers.mirrored() as (admin, keeper):
         await publish(admin, drained("n1", 1))
+        await until(lambda: has(keeper, FACTS, 2))
         heard = Heard()
         async with running(billing(servers.theirs, kinds=[NodeDrained], deliver="new"), heard.take):
             await until(lambda: is_caught_up(servers))

@@ -52,7 +52,7 @@ def shown(slurm_lab: HostSlurm, values: dict[str, Any]) -> dict[str, str]:
     files = objects["ConfigMap", "slurm-slurm-conf"]["data"]
     text = at_home(files["slurm.conf"], slurm_lab.controller_port)
     slurm_lab.kill_daemon("slurmctld")
-    wait_for("slurmctld to end", lambda: slurm_lab.pid_of("slurmctld") is None, 10, 0.02)
+    wait_for("slurmctld to end", lambda: slurm_lab.pid_of("slurmctld") is None, pause_s=0.02)
     for name, content in files.items():
         slurm_lab.write_file(name, "" if name in ("cgroup.conf", "gres.conf") else content)
     for kind in ("prolog-slurmctld", "epilog-slurmctld"):
@@ -66,7 +66,7 @@ def shown(slurm_lab: HostSlurm, values: dict[str, Any]) -> dict[str, str]:
     slurm_lab.write_file("slurm.conf", text)
 
     slurm_lab.start_daemon("slurmctld")
-    wait_for("slurmctld to answer", lambda: "UP" in slurm_lab.exec("scontrol", "ping"), 20, 0.1)
+    wait_for("slurmctld to answer", lambda: "UP" in slurm_lab.exec("scontrol", "ping"))
 
     lines = slurm_lab.exec("scontrol", "show", "config").splitlines()
     return {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in lines)}

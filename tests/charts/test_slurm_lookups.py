@@ -376,7 +376,7 @@ def test_the_way_to_authenticate_changes_only_while_no_slurmd_runs(probed: Path)
     ask(probed, "slurm.checkAuthType", {"conf": {}, "pods": None}, auth={"type": "munge"})
 
 
-def test_the_gateway_refuses_hooks_without_tls_only_when_every_compute_pod_knows_its_authority(
+def test_tls_of_the_hooks_changes_only_while_every_compute_pod_finds_the_gateway(
     probed: Path,
 ) -> None:
     labels = {"app.kubernetes.io/instance": "prod", "app.kubernetes.io/name": "slurmd"}
@@ -388,22 +388,33 @@ def test_the_gateway_refuses_hooks_without_tls_only_when_every_compute_pod_knows
     going = pod(deletionTimestamp="2026-11-30T12:00:00Z")
     other = {"metadata": {"name": "web"}, "spec": {}}
 
-    def check(*pods: dict[str, Any], **tls: Any) -> None:  # noqa: ANN401 - values are free-form.
-        ask(probed, "slurm.checkHooksTls", {"pods": [*pods]}, hookGateway={"tls": tls})
+    def check(*pods: dict[str, Any], before: str = "", **tls: Any) -> None:  # noqa: ANN401 - values are free-form.
+        scripts = {"data": {"hooks.env": before}} if before else {}
+        found = {"pods": [*pods], "scripts": scripts}
+        ask(probed, "slurm.checkHooksTls", found, hookGateway={"tls": tls})
 
+    alone = "SUNK_HOOKS_URL=https://gateway:8443\nSUNK_HOOKS_CA_FILE=/ca.crt\n"
+    both = f"{alone}SUNK_HOOKS_URL_WITHOUT_TLS=http://gateway:8080\n"
     with pytest.raises(
         helm.HelmRenderError, match=r"hookGateway.tls.required: the Pod cpu-0 was made without the CA"
     ):
         check(other, new, old, existingSecret="hooks-tls")
     check(other, new, old, existingSecret="hooks-tls", required=False)
-    check(other, new, going, existingSecret="hooks-tls")
-    check(other, old, new)
-    for required in (True, False):
+    check(other, new, going, existingSecret="hooks-tls", before=alone)
+    check(other, new, going, existingSecret="hooks-tls", before=alone, required=False)
+    check(other, old)
+    check(other, old, new, before=both)
+    with pytest.raises(
+        helm.HelmRenderError,
+        match=r"the Pod cpu-0 knows the CA of the Secret hooks-tls, and not that of prod-hooks-tls",
+    ):
+        check(other, new, generate=True)
+    check(other, new, generate=True, required=False, before=both)
+    for tls in ({}, {"generate": True, "required": False}):
         with pytest.raises(
-            helm.HelmRenderError,
-            match=r"the Pod cpu-0 knows the CA of the Secret hooks-tls, and .* prod-hooks-tls",
+            helm.HelmRenderError, match=r"the Pod cpu-0 calls the hook gateway by TLS alone, .* hooks-tls,"
         ):
-            check(other, new, generate=True, required=required)
+            check(other, new, before=alone, **tls)
 
 
 @pytest.mark.parametrize(

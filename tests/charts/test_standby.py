@@ -123,7 +123,7 @@ def test_a_slurmctld_that_hung_while_the_backup_took_over_is_ended_without_a_wor
     slurm = doubled.slurm
     check = slurm.write_file("check-slurmctld", (SCRIPTS / "check-slurmctld").read_text())
     probe = ("bash", "-c", f"HOSTNAME=$(hostname); {check} 0.1 && echo fine || true")
-    assert slurm.exec(*probe) == slurm.exec_at_backup(*probe) == "fine\n"
+    wait_for("both to be fine", lambda: slurm.exec(*probe) == slurm.exec_at_backup(*probe) == "fine\n")
 
     slurm.freeze_daemon("slurmctld")
     log = slurm.logs / f"{BACKUP}.log"

@@ -86,9 +86,11 @@ def test_a_login_node_has_the_program_and_starts_where_it_cannot_have_it(
 
 
 SSSD: Final = """#!/bin/bash
+rm -f {folder}/lasts
 echo $$ >{folder}/pid
 echo $(cat {folder}/etc/sssd/sssd.conf) >>{folder}/ran
 ! grep -q bad {folder}/etc/sssd/sssd.conf || exit 4
+touch {folder}/lasts
 exec sleep 1000
 """
 """One that accepts every configuration but a bad one."""
@@ -96,12 +98,15 @@ exec sleep 1000
 
 @pytest.fixture
 def sssd(tmp_path: Path) -> Generator[Callable[[], subprocess.Popen[bytes]]]:
-    """What starts the container's script, with a folder in place of the machine and shorter seconds."""
+    """What starts the container's script, with a folder in place of the machine and without ten seconds."""
     for folder in ("etc/sssd", "etc/sunk/directory", "var/lib/sss", "bin"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "bin/sssd").write_text(SSSD.format(folder=tmp_path))
     (tmp_path / "bin/sssd").chmod(0o755)
-    script = (SCRIPTS / "start-sssd").read_text().replace("sleep 5 &", "sleep 0.1 &").replace(">= 10", ">= 1")
+    script = (SCRIPTS / "start-sssd").read_text().replace("sleep 5 &", "sleep 0.1 &")
+    lasts = "((SECONDS - started >= 10))"
+    assert lasts in script
+    script = script.replace(lasts, f"[[ -e {tmp_path}/lasts ]]")
     for place in ("/etc/", "/var/"):
         script = script.replace(f" {place}", f" {tmp_path}{place}").replace(
             f"={place}", f"={tmp_path}{place}"
@@ -126,12 +131,12 @@ def test_an_sssd_that_refuses_a_changed_configuration_goes_on_with_the_one_of_be
     config, ran = tmp_path / "etc/sunk/directory/sssd.conf", tmp_path / "ran"
     config.write_text("good")
     process = sssd()
-    wait_for("an accepted configuration", (tmp_path / "etc/sssd/accepted").exists, 30)
+    wait_for("an accepted configuration", (tmp_path / "etc/sssd/accepted").exists)
 
     config.write_text("bad")
-    wait_for("the old one", lambda: ran.read_text().split() == ["good", "bad", "good"], 30)
+    wait_for("the old one", lambda: ran.read_text().split() == ["good", "bad", "good"])
     config.write_text("better")
-    wait_for("the next one", lambda: ran.read_text().split() == ["good", "bad", "good", "better"], 30)
+    wait_for("the next one", lambda: ran.read_text().split() == ["good", "bad", "good", "better"])
 
     assert process.poll() is None
 
@@ -141,14 +146,14 @@ def test_an_sssd_that_ends_is_started_again_and_one_that_never_ran_ends_its_cont
 ) -> None:
     config, ran = tmp_path / "etc/sunk/directory/sssd.conf", tmp_path / "ran"
     config.write_text("bad")
-    assert sssd().wait(30) == 4
+    assert sssd().wait(240) == 4
     config.write_text("good")
     process = sssd()
-    wait_for("an accepted configuration", (tmp_path / "etc/sssd/accepted").exists, 30)
+    wait_for("an accepted configuration", (tmp_path / "etc/sssd/accepted").exists)
 
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
-    wait_for("another", lambda: ran.read_text().split() == ["bad", "good", "good"], 30)
+    wait_for("another", lambda: ran.read_text().split() == ["bad", "good", "good"])
     assert process.poll() is None
 
 
@@ -593,6 +598,7 @@ class Rotating:
 
 
 @pytest.mark.lab
+@pytest.mark.timeout(900)
 def test_a_key_is_rotated_under_a_job_that_runs_and_jobs_that_come(slurm_lab: HostSlurm) -> None:
     slurm = Rotating(slurm_lab)
     script = "srun bash -c 'until [[ -e /lab/etc/over ]]; do sleep 0.2; done'; srun true"
@@ -695,7 +701,7 @@ class Leaving:
         wait_for(f"{name} to run", (self.slurm.logs / name).exists)
         return job
 
-    def stop(self, timeout_s: float = 60.0) -> None:
+    def stop(self, timeout_s: float = 240.0) -> None:
         """Do what the Pod of node01 does before its slurmd ends."""
         self.slurm.exec("env", "POD_NAME=node01", "bash", self.script, timeout_s=timeout_s)
 
@@ -725,8 +731,9 @@ def test_jobs_of_a_pod_that_goes_are_told_and_requeued_as_their_settings_say(pat
     pod.stop()
 
     assert set(pod.heard.read_text().split()) == {"again", "once", "both", "terminal"}
-    for job in (again, both):
-        assert (pod.job(job)["JobState"], pod.job(job)["Restarts"]) == ("PENDING", "1")
+    for job in (again, both):  # Another node may still be completing it.
+        wait_for("it to be requeued", lambda job=job: pod.job(job)["JobState"] == "PENDING")
+        assert pod.job(job)["Restarts"] == "1"
     assert pod.job(once)["JobState"] == "NODE_FAIL"
     states, reason = pod.node()
     assert ("DRAIN" in states, reason) == (True, "k8s: pod terminated")
@@ -941,6 +948,7 @@ def test_slurmd_itself_is_ready_whatever_a_job_listens_on(slurm_lab: HostSlurm) 
     with job_that_listens(int(port)):
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     slurm_lab.freeze_daemon("self")
+    wait_for("it to be stopped", lambda: ") T " in Path(f"/proc/{process}/stat").read_text(), pause_s=0.01)
     frozen = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     slurm_lab.thaw_daemon("self")
 
@@ -992,14 +1000,14 @@ def adding_accounts(slurm: HostSlurm) -> Generator[None]:
     add = "n=0; while sacctmgr -i add account a{}x$((n++)); do :; done"
     with ThreadPoolExecutor(4) as pool:
         for number in range(4):
-            pool.submit(slurm.exec, "timeout", "300", "bash", "-c", add.format(number), timeout_s=310)
+            pool.submit(slurm.exec, "timeout", "900", "bash", "-c", add.format(number), timeout_s=910)
         try:
             yield
         finally:
-            slurm.exec("bash", "-c", "kill $(pidof timeout)")
+            slurm.exec("bash", "-c", "kill $(pidof timeout) || true")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_a_slurmctld_and_a_slurmdbd_that_wait_for_each_other_are_found_and_a_new_slurmctld_ends_it() -> None:
     """slurmctld reads its configuration again while accounts are added: seen with 24.11.5, not with 26.05."""
     with running_slurm(SLURM_24_11, nodes=1, has_accounting=True) as slurm:
@@ -1013,14 +1021,11 @@ def test_a_slurmctld_and_a_slurmdbd_that_wait_for_each_other_are_found_and_a_new
 
         def is_stuck() -> bool:
             slurm.exec("bash", "-c", "timeout 10 scontrol reconfigure || true")
-            answered = is_up()  # It may begin only now, or be done by the time of the next look.
             is_called_so = "stuck" in slurm.exec("bash", "-c", f"{check} 5 || echo stuck")
-            answers = is_up()
-            assert not (answered and is_called_so and answers)  # Never one that answers.
-            return is_called_so and not answers
+            return is_called_so and not is_up()  # It may be done by now.
 
         with adding_accounts(slurm):
-            wait_for("both to wait for each other", is_stuck, 300, 1)
+            wait_for("both to wait for each other", is_stuck, 840, 1)
         assert "started again" in slurm.exec("bash", "-c", f"{check} || true")
         # The startup probe lets the liveness probe begin, which ends it.
         slurm.exec(started)

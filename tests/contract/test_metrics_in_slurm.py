@@ -79,7 +79,7 @@ NAMES = {series.name for series in TABLE}
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("metrics")
     with (
-        running_slurm(request.param, nodes=NODES, more=MORE) as slurm,
+        running_slurm(request.param, nodes=NODES, more=MORE, prolog_epilog_timeout_s=3600) as slurm,
         NatsServer(folder / "nats") as nats,
     ):
         port = free_port()

@@ -273,7 +273,7 @@ async def write(bus: Bus, view: StateView[State]) -> None:
 async def test_a_service_takes_renews_and_gives_up_its_lease(as_user: Users, service: Service) -> None:
     async with as_user.service(service) as bus:
         for name in LEASES[service]:
-            lease = BusLease(bus, "c1", name, "me")
+            lease = BusLease(bus, "c1", name, "me", ttl_s=30)
             assert await lease.acquire()
             assert await lease.renew()
             await lease.release()

@@ -18,6 +18,7 @@ from sunk_lab.stack.services import PORTS
 from sunk_lab.stack.users import PEOPLE
 from sunk_lab.story import manifests
 from sunk_lab.story.deeds import fresh
+from sunk_lab.story.observe import until
 from sunk_lab.story.scrape import Series
 from sunk_lab.story.stage import Stage
 from sunk_lab.story.steps import STEPS
@@ -51,9 +52,13 @@ def test_the_step_holds(stage: Stage, name: str) -> None:
     timings = STEPS[name](stage)
 
     assert all(timing.seconds >= 0 for timing in timings)
-    told = anyio.run(facts_after, url, before)
-    named = {fact["type"] for fact in told if "cause" in fact}
-    assert wanted.keys() <= named
+    told: list[Any] = []
+
+    def are_told() -> bool:
+        told[:] = anyio.run(facts_after, url, before)
+        return wanted.keys() <= {fact["type"] for fact in told if "cause" in fact}
+
+    until("the facts", are_told, lambda: [fact["type"] for fact in told])
     for fact in told:
         if "cause" in fact and (pattern := wanted.get(fact["type"])):
             assert re.fullmatch(pattern.format(subject=re.escape(fact["subject"])), fact["cause"])

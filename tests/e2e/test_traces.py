@@ -14,7 +14,7 @@ from sunk_lab.story.stage import Stage
 from sunk_lab.story.steps import STEPS
 from sunk_lab.story.traces import WAYS, find
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture
@@ -37,6 +37,13 @@ def test_a_cordon_a_pod_and_a_prolog_each_leave_one_trace_with_every_service_on_
     for node in stage.nodes:
         stage.deeds.no_job_holds(node)  # With a job there it would drain for as long as that runs.
     for way in WAYS:
-        began = time.time_ns()
-        STEPS[way](stage)
-        wait_for(f"the trace of {way}", partial(find, collector, way, began))
+        # The syncer may tell of a job before its prolog asks for the lock, which is in the job's trace then.
+        wait_for(f"the trace of {way}", partial(leaves_a_trace, collector, stage, way), 600)
+
+
+def leaves_a_trace(collector: Collector, stage: Stage, way: str) -> bool:
+    """Whether doing *way* leaves a whole trace within a minute."""
+    began = time.time_ns()
+    STEPS[way](stage)
+    wait_for(f"the trace of {way}", partial(find, collector, way, began), 60)
+    return True

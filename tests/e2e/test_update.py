@@ -176,7 +176,8 @@ def test_kubectl_drain_gets_past_a_node_that_is_down_though_its_pod_is_ready(sta
     only = ("--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=sunk.coreweave.com/nodeset")
     try:
         with unreached(stage, node):
-            stage.stack.kubectl("drain", node.kube_node, *only, f"--timeout={WITHIN_S:.0f}s")
+            drain = ("drain", node.kube_node, *only, f"--timeout={WITHIN_S:.0f}s")
+            stage.stack.kubectl(*drain, timeout_s=WITHIN_S + 60)
             left = before - uids(stage)
     finally:
         stage.stack.kubectl("uncordon", node.kube_node)

@@ -5,8 +5,8 @@
 # What must stay true: the token is no argument of anything, for arguments can be read by everybody on the
 # node; half an answer is none; every call ends in time.
 #
-# Settings: SUNK_HOOKS_URL, SUNK_HOOKS_TOKEN_FILE, and with https SUNK_HOOKS_CA_FILE. SUNK_HOOKS_URL_WITHOUT_TLS
-# is where a Pod calls that has no such file yet, as it was made before the gateway had a certificate.
+# Settings: SUNK_HOOKS_URL, SUNK_HOOKS_TOKEN_FILE, and with https SUNK_HOOKS_CA_FILE. SUNK_HOOKS_URL_WITHOUT_TLS,
+# while TLS is turned on or off, is where a Pod calls that has no such file, and whose call by TLS got no answer.
 
 # shellcheck disable=SC2034 # For those who source this.
 status=000 answer='' trouble=''
@@ -22,16 +22,13 @@ quoted() {
 # Fails, with the reason in trouble, where the same call would fail again.
 # shellcheck disable=SC2034
 post() {
-    local said token
+    local token end=$((SECONDS + $3))
     status=000 answer='' trouble=''
     # Where the gateway is may have changed since this script began.
     if [[ -r ${settings:-} ]]; then
         unset SUNK_HOOKS_URL_WITHOUT_TLS
         # shellcheck disable=SC1090
         source "$settings"
-    fi
-    if [[ -n ${SUNK_HOOKS_URL_WITHOUT_TLS:-} && ! -r ${SUNK_HOOKS_CA_FILE:-} ]]; then
-        SUNK_HOOKS_URL=$SUNK_HOOKS_URL_WITHOUT_TLS SUNK_HOOKS_CA_FILE=''
     fi
     if [[ -z ${SUNK_HOOKS_URL:-} ]]; then
         trouble='SUNK_HOOKS_URL is not set'
@@ -43,14 +40,31 @@ post() {
         return 1
     fi
     token=$(<"$token")
+    if [[ -z ${SUNK_HOOKS_URL_WITHOUT_TLS:-} ]]; then
+        post_to "$SUNK_HOOKS_URL" "$@"
+        return
+    fi
+    if [[ -r ${SUNK_HOOKS_CA_FILE:-} ]]; then
+        post_to "$SUNK_HOOKS_URL" "$@" || :
+        [[ $status = 000 ]] && ((SECONDS < end)) || return 0
+    fi
+    post_to "$SUNK_HOOKS_URL_WITHOUT_TLS" "$1" "$2" "$((end - SECONDS))"
+}
+
+# $1: the gateway's address; then as `post`, whose token it sends.
+# shellcheck disable=SC2034
+post_to() {
+    local said url=$1
+    shift
+    trouble=''
     if type -P curl >/dev/null; then
-        said=$(printf 'Authorization: Bearer %s\n' "$token" | post_by_curl "$1" "$2" "$3") || {
+        said=$(printf 'Authorization: Bearer %s\n' "$token" | post_by_curl "$url$1" "$2" "$3") || {
             (($? == 60)) && trouble='SUNK_HOOKS_CA_FILE does not vouch for the certificate of the hook gateway'
             return 0
         }
         status=${said##*$'\n'}
         answer=${said%$'\n'*}
-    elif [[ $SUNK_HOOKS_URL =~ ^http://([^]/:[]+|\[[0-9a-fA-F:]+\])(:([0-9]+))?(/.*)?$ ]]; then
+    elif [[ $url =~ ^http://([^]/:[]+|\[[0-9a-fA-F:]+\])(:([0-9]+))?(/.*)?$ ]]; then
         said=$(printf '%s\n' "$token" |
             post_by_bash "${BASH_REMATCH[1]}" "${BASH_REMATCH[3]:-80}" "${BASH_REMATCH[4]}$1" "$2" "$3")
         if [[ $said =~ ^HTTP/1\.[01]\ ([0-9]{3}) && $said == *$'\r\n\r\n'*'}' ]]; then
@@ -58,17 +72,17 @@ post() {
             answer=${said#*$'\r\n\r\n'}
         fi
     else
-        trouble="no curl in this image, and bash alone cannot call ${SUNK_HOOKS_URL%%:*} addresses"
+        trouble="no curl in this image, and bash alone cannot call ${url%%:*} addresses"
         return 1
     fi
 }
 
-# Its header is standard input.
+# $1: address, $2: body, $3: seconds; the header is standard input.
 post_by_curl() {
     curl --silent --header @- --header 'Content-Type: application/json' --data "$2" \
         ${SUNK_HOOKS_CA_FILE:+--cacert "$SUNK_HOOKS_CA_FILE"} --connect-timeout 5 --max-time "$3" \
         --keepalive-time 2 \
-        --write-out '\n%{http_code}' "$SUNK_HOOKS_URL$1"
+        --write-out '\n%{http_code}' "$1"
 }
 
 # $1: host, $2: port, $3: path, $4: body, $5: seconds; the token is standard input.

@@ -22,7 +22,8 @@ what a schema can tell is told by values.schema.json.
 {{- $conf := lookup "v1" "ConfigMap" .Release.Namespace (printf "%s-slurm-conf" (include "slurm.fullname" .)) | default dict }}
 {{- $pods := (lookup "v1" "Pod" .Release.Namespace "" | default dict).items }}
 {{- include "slurm.checkAuthType" (dict "root" . "conf" $conf "pods" $pods) }}
-{{- include "slurm.checkHooksTls" (dict "root" . "pods" $pods) }}
+{{- $scripts := lookup "v1" "ConfigMap" .Release.Namespace (printf "%s-scripts" (include "slurm.fullname" .)) | default dict }}
+{{- include "slurm.checkHooksTls" (dict "root" . "pods" $pods "scripts" $scripts) }}
 {{- end }}
 {{- end }}
 

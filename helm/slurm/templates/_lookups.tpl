@@ -193,20 +193,28 @@ release's nodeset-controller), namespace (where that release wants our NodeSets,
 {{- end }}
 {{- end }}
 
-{{- /* Prologs fail on a Pod that does not know the gateway's CA. Arguments: root, pods. */ -}}
+{{- /*
+Prologs fail on a Pod that does not know the gateway's CA, or calls by TLS alone where there is none. Arguments: root,
+pods, scripts (the ConfigMap with hooks.env of before).
+*/ -}}
 {{- define "slurm.checkHooksTls" -}}
 {{- $secret := include "slurm.hooksTlsSecret" .root }}
 {{- $isOpen := ne (include "slurm.hooksUrlWithoutTls" .root) "" }}
-{{- range $pod := ternary .pods list (ne $secret "") }}
+{{- $before := dig "data" "hooks.env" "" .scripts }}
+{{- $isTlsAlone := and (contains "SUNK_HOOKS_URL=https:" $before) (not (contains "SUNK_HOOKS_URL_WITHOUT_TLS=" $before)) }}
+{{- range $pod := .pods }}
 {{- $labels := $pod.metadata.labels | default dict }}
 {{- $isCompute := and (eq (dig "app.kubernetes.io/instance" "" $labels) $.root.Release.Name) (eq (dig "app.kubernetes.io/name" "" $labels) "slurmd") }}
+{{- if and $isCompute (not $pod.metadata.deletionTimestamp) }}
 {{- $known := "" }}
 {{- range $pod.spec.volumes }}{{ if eq .name "hooks-ca" }}{{ $known = .secret.secretName }}{{ end }}{{ end }}
-{{- if and $isCompute (not $pod.metadata.deletionTimestamp) (ne $known $secret) }}
-{{- if and (not $known) (not $isOpen) }}
-{{- fail (printf "hookGateway.tls.required: the Pod %s was made without the CA of the hook gateway, so each job that starts there would fail: first upgrade with false, and set true when every compute Pod was replaced (docs/security.md, \"TLS of the hooks and of slurmrestd\")" $pod.metadata.name) }}
-{{- else if $known }}
-{{- fail (printf "hookGateway.tls: the Pod %s knows the CA of the Secret %s, and not that of %s, so each job that starts there would fail: turn TLS off and replace every compute Pod first; or set checks.cluster to false if both have the same CA (docs/security.md, \"TLS of the hooks and of slurmrestd\")" $pod.metadata.name $known $secret) }}
+{{- $way := "(docs/security.md, \"TLS of the hooks and of slurmrestd\")" }}
+{{- if and $secret (not $isOpen) (not $known) }}
+{{- fail (printf "hookGateway.tls.required: the Pod %s was made without the CA of the hook gateway, so each job that starts there would fail: first upgrade with false, and set true when every compute Pod was replaced %s" $pod.metadata.name $way) }}
+{{- else if and $secret (not $isOpen) (ne $known $secret) }}
+{{- fail (printf "hookGateway.tls: the Pod %s knows the CA of the Secret %s, and not that of %s, so each job that starts there would fail: set required to false until every compute Pod was replaced; or set checks.cluster to false if both have the same CA %s" $pod.metadata.name $known $secret $way) }}
+{{- else if and $known $isTlsAlone (or (not $secret) (ne $known $secret)) }}
+{{- fail (printf "hookGateway.tls: the Pod %s calls the hook gateway by TLS alone, with the CA of the Secret %s, so jobs that start now would fail: first upgrade with that Secret and required: false, and wait three minutes %s" $pod.metadata.name $known $way) }}
 {{- end }}
 {{- end }}
 {{- end }}

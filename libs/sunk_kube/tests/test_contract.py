@@ -262,9 +262,12 @@ async def test_a_deleted_pod_stays_until_its_containers_have_ended(kube: KubeCli
 async def test_a_pods_grace_may_be_shortened_but_its_hook_goes_on(kube: KubeClient, namespace: str) -> None:
     node = await node_of(kube)
     await running(kube, namespace, pod("a", node, grace_s=600, stops_s=180))
+    await running(kube, namespace, pod("b", node))
     await kube.delete(PODS, "a", namespace)
     before = await kube.get(PODS, "a", namespace)
-    await running(kube, namespace, pod("b", node))  # Its kubelet had heard of the end of the other before.
+    # A kubelet ends a Pod only once it has listed again what runs: it has when the next one is gone.
+    await kube.delete(PODS, "b", namespace)
+    await gone(kube, namespace, "b")
     await kube.delete(PODS, "a", namespace, grace_period_s=1)
     after = await kube.get(PODS, "a", namespace)
     await anyio.sleep(10)  # Many times the second that remains of its grace.

@@ -504,6 +504,11 @@ def test_a_gateway_whose_authority_is_not_known_is_told_nothing(tmp_path: Path) 
     with scripted_gateway(Authority(tmp_path).server()) as gateway:
         node = Node(tmp_path, gateway.url, has_curl=True)
         node.configure(gateway.url, authority=Authority(tmp_path, "another").file, deadline_s=-7)
+        # Its last call has a second, in which a machine that does much else makes no handshake.
+        curl = tmp_path / "programs/curl"
+        curl.unlink()
+        curl.write_text('#!/bin/bash\nexec /usr/bin/curl "$@" --max-time 60\n')
+        curl.chmod(0o755)
 
         assert node.run("prolog.sh") == 1
         assert gateway.sent == []
@@ -523,7 +528,9 @@ def test_a_node_that_lacks_the_authority_calls_without_tls_while_the_gateway_ans
         assert len(plain.sent) == 3
 
 
-def test_a_node_that_has_the_authority_never_calls_without_tls(tmp_path: Path) -> None:
+def test_a_node_that_has_the_authority_calls_by_tls_also_while_the_gateway_answers_both(
+    tmp_path: Path,
+) -> None:
     authority = Authority(tmp_path)
     with scripted_gateway() as plain, scripted_gateway(authority.server()) as gateway:
         node = Node(tmp_path, plain.url, has_curl=True)
@@ -531,6 +538,20 @@ def test_a_node_that_has_the_authority_never_calls_without_tls(tmp_path: Path) -
 
         assert [node.run(script) for script in ("prolog.sh", "epilog.sh", "reboot.sh")] == [0, 0, 0]
         assert (len(gateway.sent), plain.sent) == (3, [])
+
+
+@pytest.mark.parametrize("why", ["another authority", "nothing listens", "no curl"])
+def test_a_call_that_tls_does_not_carry_goes_without_it_while_the_gateway_answers_both(
+    tmp_path: Path, why: str
+) -> None:
+    known = Authority(tmp_path)
+    with scripted_gateway() as plain, scripted_gateway(Authority(tmp_path, "other").server()) as gateway:
+        node = Node(tmp_path, plain.url, has_curl=why != "no curl")
+        url = "https://127.0.0.1:9" if why == "nothing listens" else gateway.url
+        node.configure(url, authority=known.file, without_tls=plain.url)
+
+        assert [node.run(script) for script in ("prolog.sh", "epilog.sh", "reboot.sh")] == [0, 0, 0]
+        assert (len(plain.sent), gateway.sent, node.done) == (3, [], [])
 
 
 def test_a_gateway_that_moves_while_a_prolog_waits_is_found_again(tmp_path: Path) -> None:

@@ -211,6 +211,29 @@ def test_without_the_authority_it_calls_without_tls_while_the_gateway_answers_bo
     encrypted.close()
 
 
+@pytest.mark.parametrize("is_there", [True, False], ids=["another authority", "nothing listens"])
+def test_while_tls_is_turned_on_or_off_a_call_that_tls_does_not_carry_goes_without_it(
+    tmp_path: Path, start: Start, plain: Gateway, *, is_there: bool
+) -> None:
+    known, other = Authority(tmp_path, "known"), Authority(tmp_path, "other")
+    encrypted = Gateway(other.server())
+    url = encrypted.url if is_there else "https://127.0.0.1:9"
+    (tmp_path / "curl").unlink(missing_ok=True)
+    (tmp_path / "curl").symlink_to(shutil.which("curl") or "")
+    node = settings(tmp_path / "hooks.env", url, authority=known.file, without_tls=plain.url)
+    script = start("http://127.0.0.1:9", SUNK_HOOKS_ENV=node)
+    until(lambda: plain.count("outcome") == 1)
+    assert encrypted.asked == []
+
+    # Once TLS carries it, the next call goes by TLS again.
+    settings(tmp_path / "hooks.env", encrypted.url, authority=other.file, without_tls=plain.url)
+    plain.is_holding_outcome = False
+    until(lambda: encrypted.count("outcome") == 1)
+    encrypted.outcome, encrypted.is_holding_outcome = (200, '{"exit_code": 3}'), False
+    assert script.wait(WITHIN_S) == 3
+    encrypted.close()
+
+
 def test_a_gateway_that_moves_is_found_again(tmp_path: Path, start: Start, plain: Gateway) -> None:
     before = Gateway(None)
     node = settings(tmp_path / "hooks.env", before.url)
@@ -232,7 +255,20 @@ LIES = {
 }
 LONG = 64 * 1024
 """Linux allows one variable twice as much."""
-READ = ("status", "body", "ending", "pipe", "poll", "with", "tries", "ended", "http", "line", "code")
+READ = (
+    "is_second",
+    "status",
+    "body",
+    "ending",
+    "pipe",
+    "poll",
+    "with",
+    "tries",
+    "ended",
+    "http",
+    "line",
+    "code",
+)
 """The script's own variables."""
 IGNORED = (
     *(f"SLURM_JOB_{name}" for name in ("NAME", "COMMENT", "EXTRA", "CONSTRAINTS")),
@@ -350,8 +386,8 @@ def test_told_to_end_the_script_has_the_pod_deleted_and_stays_until_it_is_gone(
 
 
 def moments() -> list[str]:
-    """Return the lines of `call` before which its script may be told to end while it has no answer yet."""
-    begin = SCRIPT.index("call() {")
+    """Return the lines of `try` before which its script may be told to end while it has no answer yet."""
+    begin = SCRIPT.index("try() {")
     lines = SCRIPT[begin : SCRIPT.index("    ended=$?", begin)].splitlines()
     return [line for line in lines if re.match(r" {4}(?!local|done|fi)[^ )#]", line)]
 

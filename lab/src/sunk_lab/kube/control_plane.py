@@ -103,9 +103,15 @@ def stop(place: Place) -> None:
         place.processes.kill(name, signal.SIGKILL)
 
 
-def kubectl(place: Place, *args: str | Path, input: str | None = None) -> str:  # noqa: A002 - as run() has it.
+def kubectl(
+    place: Place,
+    *args: str | Path,
+    input: str | None = None,  # noqa: A002 - as run() has it.
+    timeout_s: float = 120.0,
+) -> str:
     """Run the lab's kubectl as its administrator and return what it prints."""
-    return run(place.programs / "kubectl", "--kubeconfig", place.kubeconfig, *args, input=input)
+    command = (place.programs / "kubectl", "--kubeconfig", place.kubeconfig)
+    return run(*command, *args, input=input, timeout_s=timeout_s)
 
 
 def etcd_flags(net: Network, data: Path) -> Argv:

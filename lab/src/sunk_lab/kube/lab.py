@@ -128,10 +128,15 @@ class KubeLab:
         """Return whether its API server runs."""
         return self._place.processes.pid_of("kube-apiserver") is not None
 
-    def kubectl(self, *args: str | Path, input: str | None = None) -> str:  # noqa: A002 - as run() has it.
+    def kubectl(
+        self,
+        *args: str | Path,
+        input: str | None = None,  # noqa: A002 - as run() has it.
+        timeout_s: float = 120.0,
+    ) -> str:
         """Run kubectl as the lab's administrator and return what it prints."""
         self._require_up()
-        return control_plane.kubectl(self._place, *args, input=input)
+        return control_plane.kubectl(self._place, *args, input=input, timeout_s=timeout_s)
 
     def requests(self) -> list[dict[str, Any]]:
         """Return what the services' accounts have asked for, if it is up with *is_audited*: audit Events."""

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-import msgspec
-
 from sunk_lab.stack.http import Http, content
 from sunk_lab.stack.raw import Object, dig_list
 
@@ -38,7 +36,9 @@ class SlurmApi:
     def job(self, job: int) -> Object | None:
         """Return the job, or None if slurmctld does not know it."""
         answer = self._http.ask("GET", f"job/{job}")
-        found = dig_list(msgspec.json.decode(answer.content), "jobs")
+        if "Invalid job id" in answer.text:
+            return None
+        found = dig_list(content(answer), "jobs")
         return found[0] if found else None
 
     def jobs(self) -> list[Object]:

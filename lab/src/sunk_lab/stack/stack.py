@@ -206,9 +206,9 @@ class Stack:
         found = self.kube.list("Pod", SLURM_NAMESPACE, labelSelector="sunk.coreweave.com/nodeset")
         return [(SLURM_NAMESPACE, pod) for pod in sorted(found, key=lambda pod: pod["metadata"]["name"])]
 
-    def kubectl(self, *args: str) -> str:
+    def kubectl(self, *args: str, timeout_s: float = 120.0) -> str:
         """Run kubectl and return what it prints."""
-        return self._lab.kubectl(*args)
+        return self._lab.kubectl(*args, timeout_s=timeout_s)
 
     def exec_in(self, namespace: str, pod: str, *argv: str) -> str:
         """Run a program in a Pod and return what it prints."""

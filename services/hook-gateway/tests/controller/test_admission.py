@@ -75,6 +75,7 @@ async def test_a_pod_is_no_stranger_while_pods_are_not_read_nor_while_its_state_
             with pytest.raises(TransientError):
                 await admission.node(ISSUED_BY.token("n1", uid="new"), "n1")
             await start_pod(bus, "n1", uid="new")
+            await until(lambda: (pod := pods.get("n1")) is not None and pod.uid == "new")
             admitted = await admission.node(ISSUED_BY.token("n1", uid="new"), "n1")
             with pytest.raises(TransientError):
                 await admission.node(ISSUED_BY.token("n1", uid="old"), "n1")

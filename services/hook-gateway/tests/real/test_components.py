@@ -118,7 +118,7 @@ async def test_the_script_of_a_heterogeneous_job_starts_when_the_last_component_
 async def test_a_heterogeneous_job_of_which_one_component_is_refused_never_starts_and_comes_back_whole(
     bus: Bus, cluster: Cluster
 ) -> None:
-    cluster.configure("SUNK_HOOKS_DEADLINE_S=6\n")
+    cluster.configure("SUNK_HOOKS_DEADLINE_S=15\n")  # All three prologs have to ask within it.
     async with managing(bus, cluster) as manager:
         manager.clear |= {cluster.first, cluster.second}
         job = int(cluster.submit_components(cluster.first, cluster.second, cluster.third))

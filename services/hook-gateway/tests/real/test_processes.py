@@ -41,6 +41,19 @@ def slurm(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
         yield slurm
 
 
+def patient(*, kill: str) -> str:
+    """Return the script, whose programs may take as long as they need; it kills with *kill*."""
+    text = (FILES / "scripts/end-processes").read_text()
+    for there, here in (
+        ("kill -KILL", kill),
+        ("--kill-after=1 1 ", "--kill-after=1 30 "),
+        ("--kill-after=1 2 ", "--kill-after=1 30 "),
+    ):
+        assert there in text
+        text = text.replace(there, here)
+    return text
+
+
 @pytest.fixture
 def cluster(cluster: Cluster) -> Generator[Cluster]:
     slurm = cluster.slurm
@@ -51,6 +64,7 @@ def cluster(cluster: Cluster) -> Generator[Cluster]:
     for there, here in (("/etc/sunk/", "/lab/etc/"), ("/lab/etc/scripts/", "/lab/etc/")):
         limited = limited.replace(there, here)
     slurm.write_file("epilog", limited)
+    slurm.write_file("end-processes", patient(kill="kill -KILL"))
     slurm.exec("install", "-m", "711", "/usr/bin/sleep", "/lab/spool/unreadable")
     yield cluster
     slurm.exec("scancel", f"--user={USER}")
@@ -111,11 +125,7 @@ def test_another_job_of_the_user_keeps_its_processes_until_it_is_over(cluster: C
 
 
 def test_a_node_whose_process_does_not_end_is_drained_with_the_reason(cluster: Cluster) -> None:
-    text = (FILES / "scripts/end-processes").read_text()
-    assert "kill -KILL" in text
-    cluster.slurm.write_file(
-        "end-processes", text.replace("kill -KILL", "true")
-    )  # As one that waits for a GPU.
+    cluster.slurm.write_file("end-processes", patient(kill="true"))  # As one that waits for a GPU.
 
     job = submit(cluster, "(sleep 4001 &)\nsleep 1")
     until(lambda: state(cluster, job) == "COMPLETED")
@@ -133,8 +143,7 @@ def test_a_node_whose_process_does_not_end_is_drained_with_the_reason(cluster: C
 def test_only_a_drain_that_the_syncer_would_lift_gets_the_reason_of_a_process_that_does_not_end(
     cluster: Cluster, before: str, *, is_the_syncers: bool
 ) -> None:
-    text = (FILES / "scripts/end-processes").read_text()
-    cluster.slurm.write_file("end-processes", text.replace("kill -KILL", "true"))
+    cluster.slurm.write_file("end-processes", patient(kill="true"))
     job = submit(cluster, "(sleep 4001 &)\nsleep 1000")
     until(lambda: running(cluster) == {"4001", "1000"})
     cluster.slurm.exec("scontrol", "update", f"nodename={cluster.first}", "state=drain", f"reason={before}")

@@ -26,6 +26,7 @@ def test_who_waits_at_a_terminal_is_told_what_has_to_leave_and_again_when_that_c
     shown = f"/lab/spool/shown-{command}"
     line = f"{command} -w {cluster.first} touch /lab/spool/ran-{command}; echo ended=$?"
 
+    cluster.slurm.exec("touch", shown)
     cluster.slurm.exec("bash", "-c", f"({line}) >{shown} 2>&1 </dev/null &")
     until(lambda: LESS in cluster.slurm.exec("cat", shown))
     has_run = cluster.has_run(command)

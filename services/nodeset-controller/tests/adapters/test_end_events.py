@@ -164,7 +164,7 @@ async def test_a_deletion_after_refused_evictions_has_an_event_of_its_own(
 async def test_an_event_that_cannot_be_recorded_keeps_no_pod(
     mood: str, tries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(end_events, "LAST_WORDS_S", 0.05 if mood == "hangs" else WITHIN_S)
+    monkeypatch.setattr(end_events, "LAST_WORDS_S", 1.0 if mood == "hangs" else WITHIN_S)
     monkeypatch.setattr(end_events, "LAST_WORDS_MAX_S", WITHIN_S)
     api = Api(mood=mood)
     with anyio.fail_after(WITHIN_S):
@@ -179,7 +179,7 @@ async def test_after_events_that_were_not_taken_in_time_others_follow_only_after
 ) -> None:
     moment, text = [100.0], EventText(reason=FOR_SLURM, action="Evicting", note="why")
     monkeypatch.setattr(end_events, "time", SimpleNamespace(monotonic=lambda: moment[0]))
-    monkeypatch.setattr(end_events, "LAST_WORDS_S", 0.05)
+    monkeypatch.setattr(end_events, "LAST_WORDS_S", 1.0)
     api = Api(mood="hangs")
     ends = EndEvents(cast("KubeClient", api))
 

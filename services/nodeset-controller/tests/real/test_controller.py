@@ -755,7 +755,8 @@ async def test_a_standby_takes_over_from_a_leader(stage: Stage, number: signal.S
         await stage.told(lambda state: state.is_ready and state.uid != before.uid)
         taken = (await stage.kube.get(LEASES, stage.namespace, "default")).spec
         assert taken.holder_identity not in {"", led.holder_identity}
-        assert taken.lease_transitions == (led.lease_transitions or 0) + 1
+        assert taken.lease_transitions is not None  # More than one: a leader that was slow took it again.
+        assert taken.lease_transitions > (led.lease_transitions or 0)
         if number is signal.SIGKILL:  # Nobody leads before the lease of the one that was killed has ended.
             assert taken.acquire_time is not None
             assert last.renew_time is not None
@@ -1085,7 +1086,6 @@ async def test_what_a_verifier_writes_on_the_pod_is_not_overwritten_by_who_has_n
     stage: Stage,
 ) -> None:
     await stage.told(lambda state: state.is_ready)
-    before = await stage.kube.get(PODS, stage.name, stage.namespace)
     kind, moment = wk.CONDITION_HPC_VERIFICATION, datetime(2026, 1, 1, tzinfo=UTC)
 
     def verified(status: str, hours: int) -> Condition:
@@ -1093,13 +1093,17 @@ async def test_what_a_verifier_writes_on_the_pod_is_not_overwritten_by_who_has_n
         return Condition(type=kind, status=status, last_transition_time=since)
 
     kube = FencedKube(stage.kube, Leadership("test", 1, float("inf")))
-    newer, older = (
-        patch(before.metadata, before.status.conditions, MetadataPatch(conditions=(one,)), moment)
-        for one in (verified("True", 2), verified("False", 1))
-    )
-    assert newer is not None
-    assert older is not None
-    await kube.mark_pod(before, newer)
+    while True:
+        before = await stage.kube.get(PODS, stage.name, stage.namespace)
+        newer, older = (
+            patch(before.metadata, before.status.conditions, MetadataPatch(conditions=(one,)), moment)
+            for one in (verified("True", 2), verified("False", 1))
+        )
+        assert newer is not None
+        assert older is not None
+        with suppress(ConflictError):  # Its kubelet may have written just now.
+            await kube.mark_pod(before, newer)
+            break
     with pytest.raises(ConflictError):
         await kube.mark_pod(before, older)
 

@@ -19,15 +19,17 @@ pipe=
 poll=
 trap 'ending=1; end_poll' TERM USR1
 
+# find_gateway [BEFORE]: the address BEFORE gave no answer. While TLS is turned on or off there are two.
 find_gateway() {
+    is_second=
     if [[ -r ${SUNK_HOOKS_ENV:-} ]]; then
         unset SUNK_HOOKS_URL_WITHOUT_TLS SUNK_HOOKS_CA_FILE CURL_CA_BUNDLE
         # shellcheck disable=SC1090
         source "$SUNK_HOOKS_ENV"
-        if [[ -n ${SUNK_HOOKS_URL_WITHOUT_TLS:-} && ! -r ${SUNK_HOOKS_CA_FILE:-} ]]; then
-            SUNK_HOOKS_URL=$SUNK_HOOKS_URL_WITHOUT_TLS
-        elif [[ -n ${SUNK_HOOKS_CA_FILE:-} ]]; then
-            export CURL_CA_BUNDLE=$SUNK_HOOKS_CA_FILE
+        if [[ -n ${SUNK_HOOKS_CA_FILE:-} ]]; then export CURL_CA_BUNDLE=$SUNK_HOOKS_CA_FILE; fi
+        if [[ -n ${SUNK_HOOKS_URL_WITHOUT_TLS:-} ]]; then
+            if [[ -r ${SUNK_HOOKS_CA_FILE:-} && ${1:-} = "$SUNK_HOOKS_URL" ]]; then is_second=1; fi
+            if [[ ! -r ${SUNK_HOOKS_CA_FILE:-} || -n $is_second ]]; then SUNK_HOOKS_URL=$SUNK_HOOKS_URL_WITHOUT_TLS; fi
         fi
     fi
     jobs_url=$SUNK_HOOKS_URL/v1/jobs/$SLURM_JOB_ID
@@ -46,6 +48,16 @@ pause() {  # seconds: or less, if we are told to end
 
 # call METHOD PATH SECONDS [BODY]: sets $status (000: no answer) and $body; a signal cuts it short.
 call() {
+    try "$@"
+    if [[ $status != 000 ]]; then return; fi
+    find_gateway "$SUNK_HOOKS_URL"
+    if [[ -n $is_second ]]; then
+        try "$@"
+        find_gateway
+    fi
+}
+
+try() {
     local pid ended tries=0 with=by_bash
     [[ $jobs_url = https:* ]] && with=by_curl
     status=000 body=
@@ -74,7 +86,7 @@ call() {
         read -r -t 1 -u "$pipe" body
         read -r -t 1 -u "$pipe" status
     fi
-    if [[ ${status:-000} = 000 ]]; then find_gateway; fi
+    status=${status:-000}
 }
 
 by_curl() {

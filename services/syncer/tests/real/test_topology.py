@@ -68,7 +68,7 @@ async def test_a_node_that_is_relabelled_is_moved_by_one_write_and_without_a_rec
         for place in ("tree:all:f1:f1.s1,block:b1", "tree:all:f2:f2.s1,block:b2"):
             await stage.pod(replace(ready_pod(), topology=place))
             await until(lambda place=place: record()["topology"] == place)
-        await until(lambda: '"sunk"' in extra())
+        await until(lambda: '"sunk"' in extra() and placed(stage) == 2)
         after, written = (slurmd_start(), reads()), placed(stage)  # Without the file it has no place.
 
     assert written == 2

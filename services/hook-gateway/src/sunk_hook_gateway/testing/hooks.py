@@ -5,7 +5,10 @@ import re
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any, Final, Protocol
+
+import anyio
 
 from sunk_events import subjects
 from sunk_events.base import Reply, Request, State
@@ -19,6 +22,7 @@ from sunk_hook_gateway.testing.issuer import UID
 from sunk_hook_gateway.testing.process import Process
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.requests import answering
+from sunk_runtime.testing import WITHIN_S
 
 CLUSTER: Final = "c1"
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -162,8 +166,15 @@ def bearing(token: str) -> dict[str, str]:
 
 
 async def call(http: HttpClient, path: str, token: str, body: object = None, *, expect: int = 200) -> object:
-    """Return the body of the answer, whose status must be *expect*."""
-    answer = await http.post(path, json=body, headers=bearing(token))
+    """Return the body of the answer, whose status must be *expect*.
+
+    Who stored the state of a Pod just now is asked again until the gateway has read it.
+    """
+    with anyio.fail_after(WITHIN_S):
+        while True:
+            answer = await http.post(path, json=body, headers=bearing(token))
+            if expect == HTTPStatus.SERVICE_UNAVAILABLE or "bound to is not known" not in answer.text:
+                break
     if answer.status_code != expect:
         raise AssertionError(f"{path}: {answer.status_code}, expected {expect}: {answer.text}")
     return answer.json()

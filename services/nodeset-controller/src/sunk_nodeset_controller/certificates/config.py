@@ -26,8 +26,8 @@ class CertificateSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the server's certificate, its key and ca.crt."""
     kubeconfig: Path | None = None
     """A kubeconfig; none in a Pod."""
-    look_s: Seconds = 3600.0
-    """How often it is looked whether something is to be renewed."""
+    look_s: Seconds = 60.0
+    """How often it is looked whether something is to be renewed, or was emptied: Pods wait for it."""
 
 
 def settings(arguments: Sequence[str]) -> CertificateSettings:

@@ -27,9 +27,9 @@ class SyncerProcess:
 
     @property
     def log(self) -> list[dict[str, Any]]:  # Any: log lines carry what they like.
-        """What it has said so far."""
+        """What it has said so far, in whole lines."""
         text = (self._folder / "syncer.log").read_text()
-        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        return [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
 
     def start(self, **settings: str) -> None:
         """Start it, with some settings other than usual; an empty one is left out."""
