@@ -16,6 +16,7 @@ from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.testing import slurm_lab
 from sunk_nodeset_controller.node_controller.gres import gres_conf, read_gres
 from sunk_nodeset_controller.nodesets.gpus import GpuRules, gpus_of
+from sunk_slurm.gres import gpu_type
 
 __all__ = ["slurm_lab"]
 
@@ -149,6 +150,21 @@ def test_a_slurmd_that_sees_the_gpus_of_its_node_announces_them(
     tmp_path: Path, devices: int, given: dict[str, Any], gres: str
 ) -> None:
     assert node_gres(tmp_path, devices, **given) == (gres, "")
+
+
+@pytest.mark.parametrize(
+    "driver",
+    [
+        *("NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA H200", "NVIDIA B200", "NVIDIA L40S"),
+        *("NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB PCIe", "NVIDIA A100-PCIE-40GB", "Tesla T4"),
+        *("Tesla V100-SXM2-32GB", "Tesla V100-DGXS-32GB", "Tesla P100-PCIE-16GB", "NVIDIA RTX A6000"),
+    ],
+)
+def test_the_label_of_gpu_feature_discovery_needs_no_entry(tmp_path: Path, driver: str) -> None:
+    """It is the driver's name with hyphens for spaces."""
+    model = gpu_type(driver.replace(" ", "-"), {})
+
+    assert node_gres(tmp_path, 2, driver, SUNK_NODE_GRES=f"gpu:{model}:2") == (f"gpu:{model}:2", "")
 
 
 @pytest.mark.parametrize(

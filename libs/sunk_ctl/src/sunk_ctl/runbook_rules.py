@@ -225,7 +225,7 @@ RULES: Final = (
         finds=above(
             "sunk_drain_oldest_age_seconds",
             "a node is drained by the services for {age}: {cause}",
-            unless=("cause", "cordon"),
+            unless=("cause", "cordon", "pod pending deletion"),
             owner="kubernetes",
         ),
         fix="Fix the Pod.",

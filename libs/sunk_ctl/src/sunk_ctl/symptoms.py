@@ -21,12 +21,16 @@ Finds = Callable[[Figures, float], Iterator[Found]]
 """Finds what is above a bound, or below it."""
 
 
-def above(series: str, text: str, *, unless: tuple[str, str] = ("", ""), **labels: str) -> Finds:
-    """Return a rule about a gauge: its size is above the bound."""
+def above(series: str, text: str, *, unless: tuple[str, ...] = ("",), **labels: str) -> Finds:
+    """Return a rule about a gauge: its size is above the bound.
+
+    *unless* is a label, and values of it that are well.
+    """
+    label, *well = unless
 
     def finds(figures: Figures, bound: float) -> Iterator[Found]:
         for point in figures.points(series, labels):
-            if abs(point.value) > bound and point.labels.get(unless[0]) != unless[1]:
+            if abs(point.value) > bound and point.labels.get(label) not in well:
                 yield point, _filled(text, point)
 
     return finds

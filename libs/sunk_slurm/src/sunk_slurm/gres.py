@@ -21,6 +21,8 @@ _COUNT = re.compile(r"^(?P<number>[0-9]{1,15})(?P<unit>[KMGTP]?)$", re.IGNORECAS
 _MEMORY = re.compile(r"^(?P<number>[0-9]{1,15}(\.[0-9]{1,15})?)(?P<unit>[KMGTP]?)$", re.IGNORECASE)
 _PARENTHESES = re.compile(r"\([^()]*\)")
 _NOT_IN_TYPES: Final = re.compile(r"[^a-z0-9.-]+")
+_HYPHENS: Final = re.compile(r"(-(?:SXM[0-9]*|PCIE|DGXS|FHHL)(?:-[0-9]+GB)?)|-")
+"""Of a label; those in front of a form factor are also in the driver's name, the others are its spaces."""
 _VENDOR: Final = re.compile(r"^(nvidia|amd|intel)[_-]+(?=.)")
 _TYPE_MAX: Final = 63
 _KIB: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
@@ -45,8 +47,8 @@ def gpu_type(model: str, types: Mapping[str, str]) -> str:
 
     What *types* says of the model holds. Another model is spelled in small letters without the vendor, with
     ``_`` for what stands in no type: ``NVIDIA_H100`` is ``h100``, ``NVIDIA-H100-80GB-HBM3`` is
-    ``h100-80gb-hbm3``. The code that gives nodes their GRES and the code that requests them call this with
-    the same *types*.
+    ``h100_80gb_hbm3``: a part of what the driver and Slurm's detection call it. The code that gives nodes
+    their GRES and the code that requests them call this with the same *types*.
 
     Example:
         >>> types = {"H100_NVLINK_80GB": "h100"}
@@ -55,7 +57,8 @@ def gpu_type(model: str, types: Mapping[str, str]) -> str:
     """
     if model in types:
         return types[model]
-    return _VENDOR.sub("", _NOT_IN_TYPES.sub("_", model[:_TYPE_MAX].lower())).strip("_.-")
+    spelled = _HYPHENS.sub(lambda found: found[1] or "_", model[:_TYPE_MAX]).lower()
+    return _VENDOR.sub("", _NOT_IN_TYPES.sub("_", spelled)).strip("_.-")
 
 
 def parse_gres(text: str) -> tuple[Gres, ...]:

@@ -46,8 +46,8 @@ def patient(*, kill: str) -> str:
     text = (FILES / "scripts/end-processes").read_text()
     for there, here in (
         ("kill -KILL", kill),
-        ("--kill-after=1 1 ", "--kill-after=1 30 "),
-        ("--kill-after=1 2 ", "--kill-after=1 30 "),
+        ("--kill-after=1 1 ", "--kill-after=1 10 "),
+        ("--kill-after=1 2 ", "--kill-after=1 10 "),
     ):
         assert there in text
         text = text.replace(there, here)
@@ -184,7 +184,8 @@ def test_without_a_word_of_slurm_only_what_is_surely_of_the_job_ends_and_the_epi
 
     def epilog(number: str) -> str:
         env = f"SLURM_JOB_ID={number} SLURM_JOB_UID={USER} SLURMD_NODENAME={cluster.first}"
-        return cluster.slurm.exec("bash", "-c", f"{env} bash /lab/etc/end-processes 2>&1; echo status $?")
+        script = f"{env} bash /lab/etc/end-processes 2>&1; echo status $?"
+        return cluster.slurm.exec("bash", "-c", script, timeout_s=240)
 
     of_another = epilog(str(int(job) + 1))
     beside = running(cluster)

@@ -26,14 +26,30 @@ POLICY = Policy(
 @pytest.mark.parametrize(
     ("namespace", "annotations", "refused"),
     [
-        ("web", {"user-id": "1001"}, ["user-id: namespace web may not use 1001", "namespaces.web.userIds"]),
+        (
+            "web",
+            {"user-id": "1001"},
+            ["user-id: namespace web may not use 1001", "policyByNamespace.web.userIds"],
+        ),
         ("ml", {"user-id": "0"}, ["user-id: 0 is root, which no Pod may be"]),
-        ("ml", {"group-id": "1001"}, ["group-id: namespace ml may not use 1001", "namespaces.ml.groupIds"]),
-        ("ml", {"account": "web"}, ["account: namespace ml may not use web", "namespaces.ml.accounts"]),
-        ("ml", {"qos": "urgent"}, ["qos: namespace ml may not use urgent", "namespaces.ml.qos"]),
+        (
+            "ml",
+            {"group-id": "1001"},
+            ["group-id: namespace ml may not use 1001", "policyByNamespace.ml.groupIds"],
+        ),
+        (
+            "ml",
+            {"account": "web"},
+            ["account: namespace ml may not use web", "policyByNamespace.ml.accounts"],
+        ),
+        ("ml", {"qos": "urgent"}, ["qos: namespace ml may not use urgent", "policyByNamespace.ml.qos"]),
         ("ml", {"partition": "batch,debug"}, ["partition: namespace ml may not use debug", ".partitions"]),
         ("ml", {"reservation": "gala"}, ["reservation: namespace ml may not use gala", ".reservations"]),
-        ("web", {"priority": "1001"}, ["may not use 1001, only up to 1000", "namespaces.web.priorityMax"]),
+        (
+            "web",
+            {"priority": "1001"},
+            ["may not use 1001, only up to 1000", "policyByNamespace.web.priorityMax"],
+        ),
     ],
 )
 def test_what_a_namespace_may_not_use_is_refused_with_what_to_add_to_the_policy(
@@ -100,7 +116,7 @@ def test_without_a_word_in_the_policy_a_pod_chooses_nothing_of_slurm(policy: Pol
 
     field = "priorityMax" if name == "priority" else name if name == "qos" else f"{name}s"
     assert refused.startswith(f"{PREFIX}{name}: namespace web may not use {FREE[name]}; an administrator may")
-    assert f"namespaces.web.{field} of the scheduler's policy" in refused
+    assert f"scheduler.policyByNamespace.web.{field} of helm/slurm" in refused
 
 
 def test_without_a_word_in_the_policy_a_pod_is_the_service_user_with_slurms_own_defaults() -> None:
@@ -182,7 +198,7 @@ def test_a_list_of_qos_bounds_what_a_priority_class_gives_its_namespace(namespac
     policy = Policy(namespaces=namespaces, priority_classes=CLASSES, default="allow")
 
     means = "high means QoS urgent by scheduler.priorityClasses, which namespace ml may not use"
-    may = "an administrator may add it to namespaces.ml.qos of the scheduler's policy"
+    may = "an administrator may add it to scheduler.policyByNamespace.ml.qos of helm/slurm"
     assert validate(of_class("high"), Rules(policy=policy)) == (f"spec.priorityClassName: {means}; {may}",)
 
 

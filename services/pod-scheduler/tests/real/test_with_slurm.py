@@ -1093,7 +1093,7 @@ async def test_what_slurm_refuses_is_told_apart_from_what_the_policy_does(
                 state = found.placements.get(uid)
                 assert state is not None
                 assert (SLURMS_WORDS[name] in state.reason) == (default == "allow"), state.reason
-                assert ("the scheduler's policy" in state.reason) == (default == "deny"), state.reason
+                assert ("policyByNamespace" in state.reason) == (default == "deny"), state.reason
                 found.pods.vanish(uid)
         assert await found.alive() == []
 

@@ -122,10 +122,10 @@ def refusals(policy: Policy, grant: Grant, namespace: str, asked: JobOptions) ->
     )
     priority = asked.priority.value if asked.priority else None
     if priority is not None and grant.priority_max is not None and priority > grant.priority_max:
-        field = f"namespaces.{namespace}.priorityMax"
+        field = f"scheduler.policyByNamespace.{namespace}.priorityMax"
         up_to = f", only up to {grant.priority_max}" if grant.priority_max else ""
         more = f"{PREFIX}priority: namespace {namespace} may not use {priority}{up_to}"
-        return (*refused, f"{more}; an administrator may raise {field} of the scheduler's policy")
+        return (*refused, f"{more}; an administrator may raise {field} of helm/slurm")
     return refused
 
 
@@ -142,7 +142,7 @@ def by_priority_class(
         return "", ()
     if grant.qos is None or terms.qos in grant.qos:
         return terms.qos, ()
-    may = f"an administrator may add it to namespaces.{namespace}.qos of the scheduler's policy"
+    may = f"an administrator may add it to scheduler.policyByNamespace.{namespace}.qos of helm/slurm"
     means = f"{priority_class} means QoS {terms.qos} by scheduler.priorityClasses"
     return "", (f"spec.priorityClassName: {means}, which namespace {namespace} may not use; {may}",)
 
@@ -184,5 +184,5 @@ def _name_refusals(
 
 
 def _refusal(annotation: str, asked: str, field: str, namespace: str) -> str:
-    may = f"an administrator may add it to namespaces.{namespace}.{field} of the scheduler's policy"
+    may = f"an administrator may add it to scheduler.policyByNamespace.{namespace}.{field} of helm/slurm"
     return f"{PREFIX}{annotation}: namespace {namespace} may not use {asked}; {may}"
