@@ -349,7 +349,7 @@ def test_whoever_uninstalls_may_empty_and_delete_nodesets_at_home_and_look_at_po
 
 def test_pods_that_name_our_scheduler_are_judged_where_they_are_ours(chart: helm.Chart) -> None:
     narrow = {"scope": {"type": "namespace", "namespaces": "a,b"}, "settings": {"POD_AFFINITY": "refuse"}}
-    names = ("prod-slurm-pods", "prod-slurm-scheduler-writes")
+    names = ("prod-slurm-pods", "prod-slurm-scheduler-writes", "prod-slurm-pods-deletion")
     bindings = [("ValidatingAdmissionPolicyBinding", name) for name in names]
 
     wide, own = made(chart), made(chart, scheduler=narrow, slurmConfig={"killWait": 60})

@@ -414,7 +414,7 @@ def test_a_new_user_restarts_no_login_pod(chart: helm.Chart) -> None:
 def test_an_install_warns_of_what_users_will_miss(
     chart: helm.Chart, values: dict[str, Any], warnings: list[str]
 ) -> None:
-    tls = {"hookGateway": {"tls": {"generate": True}}}
+    tls = {key: {"tls": {"generate": True}} for key in ("hookGateway", "rest")}
     files = chart.render(VALUES | tls | values, name="prod", namespace="slurm")
 
     told = next(text for path, text in files.items() if path.endswith("NOTES.txt"))

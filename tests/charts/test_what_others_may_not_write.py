@@ -215,7 +215,7 @@ def pod(name: str, *, labels: Mapping[str, str] | None = None, **annotations: st
         },
         "spec": {
             "schedulerName": "slurm-slurm",
-            "terminationGracePeriodSeconds": 0,
+            "terminationGracePeriodSeconds": 20,
             "containers": [
                 {"name": "main", "image": PAUSE, "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}}}
             ],
@@ -277,6 +277,52 @@ def test_a_tenant_writes_what_he_asks_for_and_nothing_that_the_scheduler_writes(
     with pytest.raises(LabError, match="has what Slurm gave its job"):
         Somebody(lab, OPERATOR).resize("mine", larger)
     tenant.kubectl("-n", "team", "delete", "pod", "mine", "--wait=true")
+
+
+def evict(somebody: Somebody, name: str, **options: object) -> None:
+    """Have the Pod *name* evicted, or see that it might be."""
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": "team"},
+        "deleteOptions": {"dryRun": ["All"], **options},
+    }
+    somebody.kubectl("create", "--raw", f"/api/v1/namespaces/team/pods/{name}/eviction", "-f", "-", body=body)
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(300)
+def test_a_pod_through_slurm_is_not_removed_before_its_containers_have_ended(lab: KubeLab) -> None:
+    """Its kubelet keeps to the grace of the first deletion, and Slurm gives the node away once it is gone."""
+    tenant, operator = Somebody(lab, TENANT), Somebody(lab, OPERATOR)
+
+    def delete(somebody: Somebody, name: str, *how: str) -> None:
+        somebody.kubectl("-n", "team", "delete", "pod", name, "--wait=false", *how)
+
+    tenant.create(pod("runs"))
+    delete(tenant, "runs", "--force", "--grace-period=0", "--dry-run=server")  # It has no node yet.
+    bind(Somebody(lab, SCHEDULER), "runs")
+    shown = ("-n", "team", "get", "pod", "runs", "-o", "jsonpath={.status.phase}")
+    wait_for("it to run", lambda: tenant.kubectl(*shown) == "Running")
+    for how, why in (
+        (("--force", "--grace-period=0"), "a Pod through Slurm ends before it is removed"),
+        (("--grace-period=86400",), "86400: a Pod through Slurm has at most its own .*, 20, to end"),
+    ):
+        with pytest.raises(LabError, match=why):
+            delete(tenant, "runs", *how)
+        delete(operator, "runs", *how, "--dry-run=server")
+    with pytest.raises(LabError, match="an eviction may not say how long a Pod has to end"):
+        evict(tenant, "runs", gracePeriodSeconds=86400)
+    evict(operator, "runs", gracePeriodSeconds=86400)
+    evict(tenant, "runs")
+
+    ordinary = pod("ordinary")
+    ordinary["spec"]["schedulerName"] = "default-scheduler"
+    tenant.create(ordinary)
+    delete(tenant, "ordinary", "--force", "--grace-period=0")
+    delete(tenant, "runs", "--grace-period=5")
+    gone = ("-n", "team", "get", "pod", "runs", "--ignore-not-found", "-o", "name")
+    wait_for("its kubelet to end and remove it", lambda: tenant.kubectl(*gone) == "")
 
 
 @pytest.mark.lab

@@ -303,6 +303,19 @@ async def test_a_pod_deleted_without_grace_is_gone_at_once(kube: KubeClient, nam
     assert await kube.find(PODS, "a", namespace) is None
 
 
+async def test_a_pod_is_bound_only_as_it_was_read(kube: KubeClient, namespace: str) -> None:
+    body = pod("a", "", schedulerName="nobody")
+    del body["spec"]["nodeName"]
+    read = await kube.create(PODS, body, namespace)
+    written = await kube.patch(PODS, "a", {"metadata": {"annotations": {"a": "b"}}}, namespace)
+    with pytest.raises(ConflictError):
+        await kube.bind_pod(read, await node_of(kube))
+    assert (await kube.get(PODS, "a", namespace)).spec.node_name == ""
+    await kube.bind_pod(written, await node_of(kube))
+
+    assert (await kube.get(PODS, "a", namespace)).spec.node_name == await node_of(kube)
+
+
 async def test_a_pod_that_is_leaving_is_bound_no_more(kube: KubeClient, namespace: str) -> None:
     body = pod("a", "", schedulerName="nobody")
     del body["spec"]["nodeName"]

@@ -20,6 +20,7 @@ NODE = node("node1", labels={"role": "compute", "gpus": "8"})
         pytest.param("gpus", "Gt", ("4",), True, id="greater"),
         pytest.param("gpus", "Lt", ("8",), False, id="not less"),
         pytest.param("role", "Gt", ("4",), False, id="no number is not greater"),
+        pytest.param("gpus", "Lt", ("9" * 4000,), False, id="a number that Kubernetes has not either"),
         pytest.param("role", "Near", ("4",), False, id="an unknown operator holds for nothing"),
     ],
 )

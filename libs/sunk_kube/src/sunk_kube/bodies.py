@@ -24,12 +24,13 @@ EventType = Literal["Normal", "Warning"]
 
 
 def binding(pod: Pod, node: str) -> Manifest:
-    """Bind *pod*, and no later one of its name, to *node*."""
+    """Bind *pod*, as it is in this version and no later one of its name, to *node*."""
     meta = pod.metadata
+    of = {"uid": meta.uid, "resourceVersion": meta.resource_version}
     return {
         "apiVersion": "v1",
         "kind": "Binding",
-        "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+        "metadata": {"name": meta.name, "namespace": meta.namespace, **of},
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
 

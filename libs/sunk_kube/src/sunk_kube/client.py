@@ -204,8 +204,10 @@ class KubeClient:
     async def bind_pod(self, pod: Pod, node: str) -> None:
         """Bind *pod*, and no other of its name, to the Node *node*.
 
+        A call that arrives late binds nothing: what is done instead meanwhile is written on the Pod.
+
         Raises:
-            ConflictError: it is bound already, or another Pod by now: read it again.
+            ConflictError: it is bound already, was changed, or is another Pod by now: read it again.
             KubeNotFoundError: it is gone.
         """
         path = PODS.path(pod.metadata.namespace, pod.metadata.name, "binding")

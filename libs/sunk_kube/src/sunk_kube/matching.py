@@ -13,9 +13,18 @@ _Test = Callable[[str | None, Collection[str]], bool]
 _Requirement = tuple[str, _Test, frozenset[str]]
 
 
+_DIGITS: Final = 20
+"""Characters of a number that is compared: Kubernetes has 64 bits, and reading thousands takes long."""
+
+
 def _compare(value: str | None, values: Collection[str], sign: int) -> bool:
     try:
-        return value is not None and len(values) == 1 and (int(value) - int(*values)) * sign > 0
+        (bound,) = values
+        return (
+            value is not None
+            and max(len(value), len(bound)) <= _DIGITS
+            and (int(value) - int(bound)) * sign > 0
+        )
     except ValueError:
         return False
 

@@ -1,19 +1,24 @@
 """A binding of several calls, in one of which the process is held up for longer than its lease lasts."""
 
-from typing import cast
+from typing import Final, cast
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from sunk_kube.client import KubeClient
 from sunk_kube.objects import Node
 from sunk_kube.pods import Pod, PodSpec, Toleration
 from sunk_kube.reflector import Reflector
+from sunk_kube.wellknown import TAINT_LOCK
 from sunk_pod_scheduler.adapters.event_recorder import EventRecorder
-from sunk_pod_scheduler.adapters.pod_store import PodStore
+from sunk_pod_scheduler.adapters.pod_store import PodStore, with_lock
 from sunk_pod_scheduler.testing.builders import KUBE_NODE, manifest
 from sunk_runtime.errors import ConflictError, LostLeadershipError
 
 pytestmark = pytest.mark.anyio
+EVERY: Final = Toleration(operator="Exists")
+LOCK: Final = Toleration(key=TAINT_LOCK, operator="Exists")
 
 
 class HeldUp:
@@ -52,3 +57,24 @@ async def test_nobody_binds_a_pod_who_lost_its_lease_meanwhile(*, is_conflict: b
         await pods.bind(manifest(), KUBE_NODE)
 
     assert not api.bound
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param((), (LOCK,), id="none"),
+        pytest.param((EVERY,), (), id="of everything, for good"),
+        pytest.param(
+            (replace(EVERY, toleration_seconds=300),),
+            (LOCK, replace(EVERY, toleration_seconds=300)),
+            id="for a while",
+        ),
+        pytest.param((Toleration(key="other"),), (LOCK, Toleration(key="other")), id="of another key"),
+    ],
+)
+def test_a_pod_tolerates_the_lock_for_good_in_front_of_what_it_tolerates_for_a_while(
+    given: tuple[Toleration, ...], expected: tuple[Toleration, ...]
+) -> None:
+    found = with_lock(manifest(spec=PodSpec(tolerations=given)), TAINT_LOCK)
+
+    assert found == [msgspec.to_builtins(one) for one in expected]

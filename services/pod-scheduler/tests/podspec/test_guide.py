@@ -39,6 +39,7 @@ BROKEN: dict[str, dict[str, Any]] = {
     "no CPU request": {"containers": [{"name": "a", "resources": {"requests": {"memory": "1Gi"}}}]},
     "no memory request": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]},
     "the grace period is too long": {"terminationGracePeriodSeconds": 25},
+    "the grace period is 0": {"terminationGracePeriodSeconds": 0},
     "claimed devices": {"resourceClaims": [{"name": "gpu"}]},
     "a resource that Slurm does not count": {
         "containers": [

@@ -12,6 +12,7 @@ from sunk_pod_scheduler.testing.builders import KEY, UID, manifest
 from sunk_slurm.wire import Number
 
 GRACE = "termination grace period must be less than Slurm KillWait - 5s"
+NO_GRACE = "termination grace period must be at least 1s: with 0 a Pod is gone before its containers"
 CPU = "spec.containers[].resources.requests.cpu: must be set and not be zero"
 MEMORY = "spec.containers[].resources.requests.memory: must be set and not be zero"
 H100 = Rules(gpu_types={"NVIDIA_H100": "h100"})
@@ -28,6 +29,7 @@ def asking(**amounts: str) -> ResourceRequirements:
         pytest.param({"cpu": "500m", "memory": "1"}, 24, None, id="just right"),
         pytest.param({"cpu": "1", "memory": "1Gi"}, 25, (GRACE,), id="strictly less"),
         pytest.param({"cpu": "1", "memory": "1Gi"}, None, (GRACE,), id="Kubernetes' default grace"),
+        pytest.param({"cpu": "1", "memory": "1Gi"}, 0, (NO_GRACE,), id="gone before its containers"),
         pytest.param({"cpu": "0", "memory": "1Gi"}, 5, (CPU,), id="no cpu"),
         pytest.param({"cpu": "1"}, 5, (MEMORY,), id="no memory"),
         pytest.param({}, 30, (CPU, MEMORY, GRACE), id="everything at once"),

@@ -63,7 +63,7 @@ async def create(kube: KubeClient, namespace: str, name: str = "infer") -> Pod:
         "metadata": {"name": name},
         "spec": {
             "schedulerName": OURS,
-            "terminationGracePeriodSeconds": 0,
+            "terminationGracePeriodSeconds": 1,
             "tolerations": [OTHER],
             "containers": [
                 {"name": "main", "image": "none", "resources": {"requests": {"cpu": "10m", "memory": "1Mi"}}}

@@ -126,13 +126,18 @@ def bound(pod: Object, binding: Object) -> Object:
     """Return *pod* bound as *binding* says.
 
     Raises:
-        StatusError: it is bound already, another, or on its way out.
+        StatusError: it is bound already, another, in another version, or on its way out.
     """
     meta, spec = pod["metadata"], pod["spec"]
     name = meta["name"]
     uid = binding["metadata"].get("uid")
     if uid and uid != meta["uid"]:
         raise precondition(name, uid, meta["uid"])
+    if binding["metadata"].get("resourceVersion", meta["resourceVersion"]) not in {
+        "",
+        meta["resourceVersion"],
+    }:
+        raise _not_bound(name, "was changed")
     if meta.get("deletionTimestamp"):
         raise _not_bound(name, "is being deleted, cannot be assigned to a host")
     if spec.get("nodeName"):

@@ -50,16 +50,19 @@ def _decides(pod: Pod) -> tuple[object, ...]:
     )
 
 
-def _with_lock(pod: Pod, key: str) -> list[object]:
-    """Return the Pod's tolerations and the lock's; empty if it tolerates every lock already.
+def with_lock(pod: Pod, key: str) -> list[object]:
+    """Return the lock's toleration and those of the Pod; empty if it tolerates every lock for good already.
 
     The list is one field: it is sent whole, and only for the version that it was read from.
     """
     given = pod.spec.tolerations
     lock = Taint(key=key, effect="NoExecute")
-    if any(one.operator == "Exists" and tolerates(one, lock) for one in given):
+    if any(
+        one.operator == "Exists" and one.toleration_seconds is None and tolerates(one, lock) for one in given
+    ):
         return []
-    return [msgspec.to_builtins(one) for one in (*given, Toleration(key=key, operator="Exists"))]
+    # In front: of several, the first that fits says for how long Kubernetes lets the Pod stay.
+    return [msgspec.to_builtins(one) for one in (Toleration(key=key, operator="Exists"), *given)]
 
 
 def _without_lock(node: Node, key: str) -> Node:
@@ -163,7 +166,7 @@ class PodStore:
     async def annotate(self, pod: Pod, claim: str) -> None:
         """Write which job is the Pod's, and let it tolerate the lock, unless it was changed meanwhile."""
         annotations = {ANNOTATION_JOB: claim}
-        tolerations = [] if pod.spec.node_name else _with_lock(pod, self._lock_key)
+        tolerations = [] if pod.spec.node_name else with_lock(pod, self._lock_key)
         if tolerations:
             meta = {"annotations": annotations, "resourceVersion": pod.metadata.resource_version}
             with suppress(ConflictError):  # Then the binding does.
@@ -194,9 +197,9 @@ class PodStore:
         """Bind the Pod as it is in *pod*, if it still is so."""
         if pod.is_terminating or pod.spec.node_name:
             raise ConflictError(f"Pod {pod.key} may not be bound any more")
-        if tolerations := _with_lock(pod, self._lock_key):
+        if tolerations := with_lock(pod, self._lock_key):
             version = {"resourceVersion": pod.metadata.resource_version}
-            await self._patch(pod, {"metadata": version, "spec": {"tolerations": tolerations}})
+            pod = await self._patch(pod, {"metadata": version, "spec": {"tolerations": tolerations}})
         if self._check is not None:
             self._check()
         try:
@@ -282,9 +285,9 @@ class PodStore:
             pod, EventText(reason=reason, action="Scheduling", note=message, type="Warning")
         )
 
-    async def _patch(self, pod: Pod, body: dict[str, object]) -> None:
+    async def _patch(self, pod: Pod, body: dict[str, object]) -> Pod:
         meta = pod.metadata
         try:
-            await self._client.patch(PODS, meta.name, body, meta.namespace, uid=meta.uid)
+            return await self._client.patch(PODS, meta.name, body, meta.namespace, uid=meta.uid)
         except KubeNotFoundError as error:
             raise ConflictError(str(error)) from error

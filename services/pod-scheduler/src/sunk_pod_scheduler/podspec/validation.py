@@ -238,6 +238,8 @@ def grace_s(spec: PodSpec) -> int:
 
 
 def _grace(spec: PodSpec, kill_wait_s: float) -> tuple[str, ...]:
+    if grace_s(spec) < 1:
+        return ("termination grace period must be at least 1s: with 0 a Pod is gone before its containers",)
     if grace_s(spec) < kill_wait_s - TERMINATION_OFFSET_S:
         return ()
     return ("termination grace period must be less than Slurm KillWait - 5s",)
