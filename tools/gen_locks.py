@@ -87,6 +87,10 @@ runs (`ConfirmJobs`):
 `false` is no lock. Each change of the lock is a fact. `pending` is on the Node before every lock, but the bus
 receives `pending` only if other workloads have to leave first.
 
+- `locked`: no Pod that has to leave can still run.
+- `locked_strict`, for placeholder jobs: no Pod that has to leave is bound to the Node any more. Its kubelet then
+  admits the placeholder's Pod.
+
 ![State diagram of the lock. The table below has the same changes.](pictures/lock.svg)
 
 | from | to | fact | subject |
