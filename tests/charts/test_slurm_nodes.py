@@ -193,12 +193,13 @@ def test_a_new_user_restarts_slurmctld_and_slurmdbd_and_no_compute_pod(chart: he
     assert [one == other for one, other in zip(before, after, strict=True)] == [False, False, True]
 
 
-def test_the_notes_have_the_next_three_commands(chart: helm.Chart) -> None:
+def test_the_notes_have_the_next_commands(chart: helm.Chart) -> None:
     files = chart.render(VALUES | {"compute": SET}, name="prod", namespace="slurm")
 
     told = next(text for path, text in files.items() if path.endswith("NOTES.txt"))
     assert "kubectl --namespace slurm exec prod-login-0 --container sshd -- sinfo" in told
     assert "kubectl --namespace slurm get nodesets,pods" in told
+    assert "rollout status statefulset/prod-controller statefulset/prod-login deployment/prod-rest " in told
     assert "helm test prod --namespace slurm" in told
 
 

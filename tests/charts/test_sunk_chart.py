@@ -451,7 +451,7 @@ def test_whoever_installed_is_told_a_command_that_says_what_both_releases_must_s
     files = chart.render(values, name="sunk", namespace="bus")
 
     told = next(text for path, text in files.items() if path.endswith("NOTES.txt"))
-    (command,) = re.findall(r"helm install prod helm/slurm -n hpc .* --set '(.+)'", told)
+    (command,) = re.findall(r"helm install slurm helm/slurm -n hpc .* --set '(.+)'", told)
     assert command.split(",") == [
         "clusterName=prod",
         "sunk.namespace=bus",
@@ -459,8 +459,22 @@ def test_whoever_installed_is_told_a_command_that_says_what_both_releases_must_s
         "nats.replicas=3",
         "nats.usersSecret=passwords",
         "sunk.lockKey=example.com/lock",
+        "hookGateway.tls.generate=true",
+        "rest.tls.generate=true",
         "syncer.nodePermissions.enabled=true",
     ]
+
+
+def test_the_release_of_one_slurm_cluster_is_called_slurm_as_in_the_docs_and_several_have_their_own_names(
+    chart: helm.Chart,
+) -> None:
+    def names(*clusters: str) -> list[str]:
+        values = VALUES | {"clusters": [{"name": name, "namespace": f"ns-{name}"} for name in clusters]}
+        files = chart.render(values, name="sunk", namespace="sunk")
+        notes = next(text for path, text in files.items() if path.endswith("NOTES.txt"))
+        return re.findall(r"helm install (\S+) helm/slurm", notes)
+
+    assert (names("prod"), names("prod", "dev")) == (["slurm"], ["prod", "dev"])
 
 
 GROWING: Final = {"replicas": 3, "growing": True}
