@@ -2,6 +2,8 @@
 
 python durable_subscriber.py nats://sunk-nats-teams.sunk:4222 prod subscriber-billing PASSWORD_FILE drains.db
 
+If NATS uses TLS, add a file with its CA as the last argument.
+
 A fact comes at least once. What is done with it and its id are stored in one transaction, so one that comes
 again, after a restart too, changes nothing.
 """
@@ -14,7 +16,8 @@ from sunk_events.base import Event
 from sunk_events.nodes import NodeDrained
 from sunk_events.subscriber import Subscriber
 
-url, cluster, user, password_file, file = sys.argv[1:]
+url, cluster, user, password_file, file, *ca = sys.argv[1:]
+ca_file = ca[0] if ca else None  # Needed if NATS uses TLS.
 drains = sqlite3.connect(file)
 drains.execute("CREATE TABLE IF NOT EXISTS done (id TEXT PRIMARY KEY) WITHOUT ROWID")
 drains.execute("CREATE TABLE IF NOT EXISTS drains (node TEXT PRIMARY KEY, count INTEGER) WITHOUT ROWID")
@@ -29,5 +32,7 @@ async def count(fact: Event) -> None:
             print(fact.time, fact.subject, flush=True)
 
 
-subscriber = Subscriber(url, cluster, user=user, password_file=password_file, kinds=[NodeDrained])
+subscriber = Subscriber(
+    url, cluster, user=user, password_file=password_file, ca_file=ca_file, kinds=[NodeDrained]
+)
 asyncio.run(subscriber.run(count))

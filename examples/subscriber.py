@@ -1,6 +1,6 @@
 """Tells every fact of one Slurm cluster, those of while it was away too. Needs sunk-events.
 
-python subscriber.py nats://sunk-nats-teams.sunk:4222 prod subscriber-billing PASSWORD_FILE
+python subscriber.py nats://sunk-nats-teams.sunk:4222 prod subscriber-billing PASSWORD_FILE [CA_FILE]
 """
 
 import asyncio
@@ -9,7 +9,8 @@ import sys
 from sunk_events.base import Event
 from sunk_events.subscriber import Subscriber
 
-url, cluster, user, password_file = sys.argv[1:]
+url, cluster, user, password_file, *ca = sys.argv[1:]
+ca_file = ca[0] if ca else None  # Needed if NATS uses TLS.
 
 
 async def tell(fact: Event) -> None:
@@ -17,4 +18,4 @@ async def tell(fact: Event) -> None:
     print(fact.time, fact.id, fact.type, fact.subject, flush=True)
 
 
-asyncio.run(Subscriber(url, cluster, user=user, password_file=password_file).run(tell))
+asyncio.run(Subscriber(url, cluster, user=user, password_file=password_file, ca_file=ca_file).run(tell))

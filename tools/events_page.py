@@ -47,7 +47,9 @@ In subjects and keys every byte outside `A-Z a-z 0-9 _ -` is written `=XX` (`ip-
 ## How to subscribe
 
 With `nats.subscribers` in the values of helm/sunk, other teams have a NATS server of their own, which mirrors
-facts and states: `nats://sunk-nats-teams.sunk:4222`.
+facts and states: `nats://sunk-nats-teams.sunk:4222`. An administrator gives you
+[`password` and `ca.crt`](install.md#another-team-that-subscribes). Leave `ca.crt` out if NATS does not use
+TLS.
 
 In Python, [`sunk_events`](../libs/sunk_events/README.md) has every fact as a class, and a `Subscriber`:
 durable, each fact at least once, in order for each entity, over restarts of either side.
@@ -57,10 +59,13 @@ async def tell(fact: Event) -> None:
     print(fact.time, fact.type, fact.subject)
 
 
-asyncio.run(Subscriber(url, "lab", user="subscriber-billing", password_file="password").run(tell))
+asyncio.run(
+    Subscriber(url, "lab", user="subscriber-billing", password_file="password", ca_file="ca.crt").run(tell)
+)
 ```
 
-With the `nats` command (`--inbox-prefix _INBOX.subscriber-billing`, which that user needs):
+With the `nats` command (`--inbox-prefix _INBOX.subscriber-billing`, which that user needs, and
+`--tlsca ca.crt`):
 
 ```sh
 nats sub '{subjects.EVERYTHING}'                           # everything, as it happens

@@ -1,6 +1,6 @@
 // Tells every fact of one Slurm cluster, those of while it was away too.
 //
-//	NATS_PASSWORD=... go run . nats://sunk-nats-teams.sunk:4222 prod subscriber-billing
+//	NATS_PASSWORD=... go run . nats://sunk-nats-teams.sunk:4222 prod subscriber-billing [CA_FILE]
 package main
 
 import (
@@ -22,8 +22,12 @@ type fact struct {
 
 func main() {
 	url, cluster, user := os.Args[1], os.Args[2], os.Args[3]
-	connection, err := nats.Connect(url, nats.UserInfo(user, os.Getenv("NATS_PASSWORD")),
-		nats.CustomInboxPrefix("_INBOX."+user), nats.MaxReconnects(-1))
+	options := []nats.Option{nats.UserInfo(user, os.Getenv("NATS_PASSWORD")),
+		nats.CustomInboxPrefix("_INBOX." + user), nats.MaxReconnects(-1)}
+	if len(os.Args) > 4 { // Needed if NATS uses TLS.
+		options = append(options, nats.RootCAs(os.Args[4]))
+	}
+	connection, err := nats.Connect(url, options...)
 	check(err)
 	stream, err := jetstream.New(connection)
 	check(err)

@@ -15,6 +15,7 @@ from nats.aio.client import Client
 from sunk_lab.charts import render
 from sunk_lab.config import from_environment
 from sunk_lab.kube import go
+from sunk_lab.kube.certificates import Authority
 from sunk_lab.nats import NatsServer
 from sunk_lab.ports import free_ports
 from sunk_lab.processes import Processes, run
@@ -149,6 +150,38 @@ async def test_a_subscriber_hears_what_happened_while_it_was_away(
     else:
         assert "gpu-000-012:2" in programs.log_of("run-2").read_text()
         assert "gpu-000-012:1" not in programs.log_of("run-2").read_text()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(in_python, id="Python"),
+        pytest.param(with_a_ledger, id="a ledger"),
+        pytest.param(in_go, id="Go", marks=[pytest.mark.nightly, pytest.mark.timeout(900)]),
+    ],
+)
+async def test_a_subscriber_that_knows_the_authority_hears_by_tls(
+    tmp_path: Path, programs: Processes, start: Start
+) -> None:
+    made = Authority(tmp_path / "authority")
+    made.found()
+    made.issue("server", "server", names="IP:127.0.0.1")
+    files = f'cert_file: "{made.crt("server")}", key_file: "{made.key("server")}"'
+    (tmp_path / "password").write_text(PASSWORD)
+    with NatsServer(tmp_path / "nats", extra=f"tls {{ {files}, timeout: 60 }}\n") as server:
+        settings = BusSettings(url=server.url, ca_file=made.crt())
+        async with connect(settings, "test") as bus:
+            await bus.provision("prod", settings)
+            await bus.publish(SUBJECT, FACT.read_bytes().replace(b"/lab/syncer", b"/prod/syncer"))
+            as_team = {"NATS_PASSWORD": PASSWORD}
+            programs.spawn("run-1", [*start(server.url, tmp_path), made.crt()], env=as_team)
+
+            def is_told() -> bool:
+                programs.require("run-1")
+                return "gpu-000-012" in programs.log_of("run-1").read_text()
+
+            await until(is_told)
 
 
 async def is_acknowledged(server: NatsServer, password: Path) -> bool:
