@@ -88,8 +88,8 @@ runs (`ConfirmJobs`):
 receives `pending` only if other workloads have to leave first.
 
 - `locked`: no Pod that has to leave can still run.
-- `locked_strict`, for placeholder jobs: no Pod that has to leave is bound to the Node any more. Its kubelet then
-  admits the placeholder's Pod.
+- `locked_strict`, for placeholder jobs: no Pod that has to leave is bound to the Node any more. Its kubelet
+  then admits the placeholder's Pod.
 
 ![State diagram of the lock. The table below has the same changes.](pictures/lock.svg)
 
