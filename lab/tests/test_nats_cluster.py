@@ -41,7 +41,7 @@ async def publish(cluster: NatsCluster, text: bytes) -> int:
             while True:
                 try:
                     await context.add_stream(StreamConfig("lab", subjects=["lab"], num_replicas=3))
-                    return (await context.publish("lab", text)).seq
+                    return (await context.publish("lab", text, headers={"Nats-Msg-Id": text.decode()})).seq
                 except (NatsError, JetStreamError):
                     await anyio.sleep(0.1)
     finally:

@@ -111,7 +111,11 @@ async def bury(bus: Bus, *events: Event) -> None:
         raise PermanentError("no driver for this node")
 
     async def is_done() -> bool:
-        return await last_seq(bus, subjects.DEAD_LETTER_STREAM) >= len(events)
+        if await last_seq(bus, subjects.DEAD_LETTER_STREAM) < len(events):
+            return False
+        # Who is ended before it has said that it is through gives the fact to the next.
+        found = await bus.js.consumer_info(subjects.fact_stream("c1"), "exporter")
+        return not found.num_ack_pending and not found.num_pending
 
     async with consuming(bus, handle):
         await until(is_done)
@@ -255,8 +259,8 @@ async def test_a_dead_letter_is_listed_shown_and_once_replayed_handled_once(
     listed = await run(settings, "dead-letters")
     shown = await run(settings, "dead-letters", "show", "1")
     async with consuming(bus, handle):
-        replayed = await run(settings, "dead-letters", "--replay", "1")
-        again = await run(settings, "dead-letters", "--replay", "1")
+        replayed = await run(settings, "dead-letters", "--replay", "1", "--wait", "60")
+        again = await run(settings, "dead-letters", "--replay", "1", "--wait", "60")
 
     assert "no driver for this node" in listed.out
     assert '"reason": "k8s: cordon 0"' in shown.out
@@ -273,8 +277,8 @@ async def test_a_replay_that_fails_again_says_so(bus: Bus, settings: BusSettings
         raise PermanentError("still no driver")
 
     async with consuming(bus, handle):
-        replayed = await run(settings, "dead-letters", "--replay", "1")
-        again = await run(settings, "dead-letters", "--replay", "2")
+        replayed = await run(settings, "dead-letters", "--replay", "1", "--wait", "60")
+        again = await run(settings, "dead-letters", "--replay", "2", "--wait", "60")
 
     assert "buried again by test, letter 2: still no driver" in replayed.out
     assert "buried again by test, letter 3: still no driver" in again.out

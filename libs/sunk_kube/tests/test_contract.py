@@ -407,10 +407,10 @@ async def test_a_taint_drives_out_who_does_not_bear_it_and_who_does_only_for_a_w
         await gone(kube, namespace, "leaves")
         await gone(kube, namespace, "for-a-while")
         left = await kube.get(PODS, "stays", namespace)
+        assert not left.is_over
     finally:
         await taint(kube, node, key, is_there=False)
 
-    assert left.is_ready
     assert not left.is_terminating
 
 
@@ -430,7 +430,8 @@ async def test_a_pod_that_is_bound_past_a_taint_does_not_run(kube: KubeClient, n
         await taint(kube, node, key, is_there=False)
 
     assert made.spec.node_name == node
-    assert found is None or found.status.reason == "TaintToleration"
+    # A kubelet that hears of the taint after the Pod starts it, and Kubernetes deletes it.
+    assert found is None or found.is_terminating or found.status.reason == "TaintToleration"
 
 
 async def test_the_status_of_a_pod_is_written_by_itself_with_its_labels(
@@ -467,8 +468,17 @@ async def test_nothing_new_comes_into_a_namespace_that_goes(kube: KubeClient, na
         return await kube.find(NAMESPACES, namespace) is None
 
     await until(is_gone)
-    with pytest.raises(KubeNotFoundError):
-        await kube.create(CONFIG_MAPS, config_map("b"), namespace)
+
+    async def is_unknown() -> bool:
+        try:
+            await kube.create(CONFIG_MAPS, config_map("b"), namespace)
+        except KubeNotFoundError:
+            return True
+        except KubeRejectedError:  # Admission has not heard of its end yet.
+            return False
+        return False
+
+    await until(is_unknown)
 
 
 class Data(KubeObject, frozen=True):

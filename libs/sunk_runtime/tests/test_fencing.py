@@ -129,7 +129,7 @@ async def test_a_leader_without_a_connection_leaves_nothing_behind_to_be_sent_la
 async def test_what_is_written_on_a_renewed_lease_carries_the_token_of_its_leadership(
     bus: Bus, view: NodeView
 ) -> None:
-    lease = BusLease(bus, "c1", "syncer", "a", ttl_s=1)
+    lease = BusLease(bus, "c1", "syncer", "a", ttl_s=5)
     leases = subjects.bucket_stream(subjects.lease_bucket("c1"))
     tokens: list[int] = []
 
@@ -155,7 +155,7 @@ async def test_a_publish_while_no_server_leads_the_stream_is_repeated_until_one_
     settings: BusSettings, server: NatsServer
 ) -> None:
     """A stream that is not there yet answers as one does whose servers choose a leader: nobody listens."""
-    async with connect(BusSettings(url=server.url, publish_retry_s=10), "test") as bus:
+    async with connect(BusSettings(url=server.url, publish_retry_s=WITHIN_S), "test") as bus:
         repeated = _value("sunk_publish_retries_total")
 
         async def make_streams() -> None:

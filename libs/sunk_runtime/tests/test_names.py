@@ -49,7 +49,11 @@ def drained(node: str, revision: int) -> NodeDrained:
 @example(name=" ")
 @example(name="." * 253)
 @example(name=LONGEST)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 async def test_a_fact_and_a_state_of_any_name_are_found_under_it(bus: Bus, name: str) -> None:
     view = StateView(bus, "c1", SlurmNodeState)
     async with following(view):

@@ -80,12 +80,15 @@ async def test_nodes_tell_their_state_and_size(client: SlurmClient) -> None:
 
 async def test_nothing_new_is_not_modified_and_one_change_returns_all_nodes(client: SlurmClient) -> None:
     first = await client.nodes()
-    assert isinstance(first, NodeList)
 
     async def is_quiet() -> bool:  # A ping of slurmd counts as a change.
+        nonlocal first
+        first = await client.nodes()
+        assert isinstance(first, NodeList)
         return isinstance(await client.nodes(first.last_update + 1), NotModified)
 
     await until(is_quiet)
+    assert isinstance(first, NodeList)
 
     await client.drain("node02", "k8s: test")
     changed = await client.nodes(first.last_update)

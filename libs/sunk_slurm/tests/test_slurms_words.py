@@ -14,7 +14,11 @@ from sunk_slurm.states import JOB_BASES, JOB_FLAGS, NODE_BASES, NODE_FLAGS
 
 pytestmark = pytest.mark.lab
 
-FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 numbers = st.tuples(st.integers(0, 40), st.integers(0, 12), st.integers(1, 3)).map(
     lambda drawn: f"{drawn[0]:0{drawn[2]}d}-{drawn[0] + drawn[1]:0{drawn[2]}d}" if drawn[1] else str(drawn[0])

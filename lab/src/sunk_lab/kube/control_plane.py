@@ -107,7 +107,7 @@ def kubectl(
     place: Place,
     *args: str | Path,
     input: str | None = None,  # noqa: A002 - as run() has it.
-    timeout_s: float = 120.0,
+    timeout_s: float = 240.0,
 ) -> str:
     """Run the lab's kubectl as its administrator and return what it prints."""
     command = (place.programs / "kubectl", "--kubeconfig", place.kubeconfig)

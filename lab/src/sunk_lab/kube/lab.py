@@ -132,7 +132,7 @@ class KubeLab:
         self,
         *args: str | Path,
         input: str | None = None,  # noqa: A002 - as run() has it.
-        timeout_s: float = 120.0,
+        timeout_s: float = 240.0,
     ) -> str:
         """Run kubectl as the lab's administrator and return what it prints."""
         self._require_up()

@@ -206,7 +206,7 @@ class Stack:
         found = self.kube.list("Pod", SLURM_NAMESPACE, labelSelector="sunk.coreweave.com/nodeset")
         return [(SLURM_NAMESPACE, pod) for pod in sorted(found, key=lambda pod: pod["metadata"]["name"])]
 
-    def kubectl(self, *args: str, timeout_s: float = 120.0) -> str:
+    def kubectl(self, *args: str, timeout_s: float = 240.0) -> str:
         """Run kubectl and return what it prints."""
         return self._lab.kubectl(*args, timeout_s=timeout_s)
 

@@ -346,12 +346,12 @@ def test_a_caller_cannot_name_another_user(stage: Stage) -> None:
     stranger.check_hostname = False
     stranger.verify_mode = ssl.CERT_NONE
     with (
-        httpx.Client(verify=stranger, trust_env=False) as client,
+        httpx.Client(verify=stranger, trust_env=False, timeout=60) as client,
         pytest.raises(httpx.TransportError),
     ):
         client.get(direct, headers=forged)
     stranger.load_cert_chain(stage.authority.crt("dave"), stage.authority.key("dave"))
-    with httpx.Client(verify=stranger, trust_env=False) as client:
+    with httpx.Client(verify=stranger, trust_env=False, timeout=60) as client:
         with_own_certificate = client.get(direct, headers=forged)
 
     assert through[0] == 403
@@ -648,7 +648,7 @@ def test_changes_are_of_what_each_may_see_and_name_no_pod_of_others(stage: Stage
 
 
 def test_ui_hands_a_browser_the_users_own_answers_and_nobody_elses(stage: Stage) -> None:
-    with stage.ui("erin") as printed, httpx.Client(trust_env=False) as browser:
+    with stage.ui("erin") as printed, httpx.Client(trust_env=False, timeout=60) as browser:
         # A browser resolves names below localhost by itself.
         own = httpx.URL(printed)
         browser.headers["Host"] = own.netloc.decode()

@@ -78,7 +78,7 @@ async def test_the_last_of_one_node_are_found_however_many_others_came_since(bus
 
 
 async def test_a_reader_goes_on_page_by_page_and_has_each_once(bus: Bus) -> None:
-    facts = Facts(bus)
+    facts = Facts(bus, answer_s=60)
     await publish(bus, "d1", range(PAGE + 10))
     start = await facts.newest("c1", ALL, 5, None)
     await publish(bus, "d1", range(PAGE + LOOKED_AT_MAX))
