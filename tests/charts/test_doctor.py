@@ -14,7 +14,7 @@ DOCTOR: Final[dict[str, Any]] = dict(vars(doctor))
 GPU: Final = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
 VALUES: Final[dict[str, Any]] = {
     "clusterName": "prod",
-    "hookGateway": {"tls": {"generate": True}},
+    **{key: {"tls": {"generate": True}} for key in ("hookGateway", "rest")},
     "nats": {"existingSecret": "passwords"},
     "compute": {"nodes": {"gpu": {"nodeSelector": {"kind": "gpu"}, "replicas": 2}}},
 }
