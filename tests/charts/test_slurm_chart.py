@@ -781,8 +781,7 @@ def test_with_a_certificate_slurmrestd_is_called_with_tls_and_without_it_only_if
 
     for name, settings in services.items():
         prefix = f"SUNK_{'POD_' if name == 'scheduler' else ''}{name.upper()}_SLURM"
-        without_tls = () if required else ("http://prod-rest.slurm.svc:6820",)
-        assert settings[f"{prefix}_URL"].split(",") == ["https://prod-rest.slurm.svc:6821", *without_tls]
+        assert settings[f"{prefix}_URL"] == "https://prod-rest.slurm.svc:6821"
         assert settings[f"{prefix}_CA_FILE"] == "/etc/sunk/rest-ca/ca.crt"
         assert [[item["key"] for item in one["items"]] for one in volumes[f"prod-{name}"]] == [["ca.crt"]]
     assert daemon["args"][-1] == ("127.0.0.1:6820" if required else "0.0.0.0:6820")

@@ -22,7 +22,7 @@ quoted() {
 # Fails, with the reason in trouble, where the same call would fail again.
 # shellcheck disable=SC2034
 post() {
-    local token end=$((SECONDS + $3))
+    local token why end=$((SECONDS + $3))
     status=000 answer='' trouble=''
     # Where the gateway is may have changed since this script began.
     if [[ -r ${settings:-} ]]; then
@@ -48,7 +48,9 @@ post() {
         post_to "$SUNK_HOOKS_URL" "$@" || :
         [[ $status = 000 ]] && ((SECONDS < end)) || return 0
     fi
-    post_to "$SUNK_HOOKS_URL_WITHOUT_TLS" "$1" "$2" "$((end - SECONDS))"
+    why=$trouble
+    post_to "$SUNK_HOOKS_URL_WITHOUT_TLS" "$1" "$2" "$((end - SECONDS))" || return
+    if [[ $status = 000 ]]; then trouble=$why; fi
 }
 
 # $1: the gateway's address; then as `post`, whose token it sends.

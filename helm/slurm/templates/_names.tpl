@@ -177,13 +177,10 @@ the Pod does not wait for one that is not made yet).
 {{- if or (not (include "slurm.restTlsSecret" .)) (not (include "slurm.restTls" . | fromJson).required) }}true{{ end -}}
 {{- end }}
 
-{{- /* Where slurmrestd answers: what comes first is tried first. */ -}}
+{{- /* Where the services call slurmrestd: with a certificate by TLS alone, as a token of an administrator goes with each call. */ -}}
 {{- define "slurm.restUrl" -}}
 {{- $host := printf "%s-rest.%s.svc" (include "slurm.fullname" .) .Release.Namespace -}}
-{{- $urls := list -}}
-{{- if include "slurm.restTlsSecret" . }}{{ $urls = append $urls (printf "https://%s:6821" $host) }}{{ end -}}
-{{- if include "slurm.restWithoutTls" . }}{{ $urls = append $urls (printf "http://%s:6820" $host) }}{{ end -}}
-{{ join "," $urls }}
+{{ if include "slurm.restTlsSecret" . }}https://{{ $host }}:6821{{ else }}http://{{ $host }}:6820{{ end }}
 {{- end }}
 
 {{- /* Which certificates the chart makes, as a JSON list of name, hosts. */ -}}

@@ -21,8 +21,10 @@ _COUNT = re.compile(r"^(?P<number>[0-9]{1,15})(?P<unit>[KMGTP]?)$", re.IGNORECAS
 _MEMORY = re.compile(r"^(?P<number>[0-9]{1,15}(\.[0-9]{1,15})?)(?P<unit>[KMGTP]?)$", re.IGNORECASE)
 _PARENTHESES = re.compile(r"\([^()]*\)")
 _NOT_IN_TYPES: Final = re.compile(r"[^a-z0-9.-]+")
-_HYPHENS: Final = re.compile(r"(-(?:SXM[0-9]*|PCIE|DGXS|FHHL)(?:-[0-9]+GB)?)|-")
-"""Of a label; those in front of a form factor are also in the driver's name, the others are its spaces."""
+_HYPHENS: Final = re.compile(
+    r"(-(?:SXM[0-9]*|PCIE|DGXS|FHHL)(?:-[0-9]+GB)?|-?PG[0-9]+-[0-9]+|-[0-9]+[ABCQe](?=-|$))|-"
+)
+"""Of a label; those of form factors, boards and vGPUs are also in the driver's name, others are its spaces."""
 _VENDOR: Final = re.compile(r"^(nvidia|amd|intel)[_-]+(?=.)")
 _TYPE_MAX: Final = 63
 _KIB: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}

@@ -19,6 +19,7 @@ from sunk_runtime.errors import ConflictError, LostLeadershipError
 pytestmark = pytest.mark.anyio
 EVERY: Final = Toleration(operator="Exists")
 LOCK: Final = Toleration(key=TAINT_LOCK, operator="Exists")
+FOR_A_WHILE: Final = replace(EVERY, toleration_seconds=300)
 
 
 class HeldUp:
@@ -69,6 +70,7 @@ async def test_nobody_binds_a_pod_who_lost_its_lease_meanwhile(*, is_conflict: b
             (LOCK, replace(EVERY, toleration_seconds=300)),
             id="for a while",
         ),
+        pytest.param((FOR_A_WHILE, LOCK), (LOCK, FOR_A_WHILE, LOCK), id="for a while first"),
         pytest.param((Toleration(key="other"),), (LOCK, Toleration(key="other")), id="of another key"),
     ],
 )

@@ -1,8 +1,10 @@
 """`python3 -m sunk_nodeset_controller.certificates`: keeps a server's certificate for ever.
 
-What fails ends it. Kubernetes starts it again, later each time, and shows that it does.
+An API server that does not answer is asked again at the next look. Any other failure ends the program, and
+Kubernetes starts it again, later each time, and shows that it does.
 """
 
+import logging
 import sys
 from typing import Final
 
@@ -13,8 +15,10 @@ from sunk_nodeset_controller.certificates.config import settings
 from sunk_nodeset_controller.certificates.keeping import Place, keep
 from sunk_runtime import lifecycle
 from sunk_runtime.clock import now
+from sunk_runtime.errors import ConflictError, TransientError
 
 NAME: Final = "certificate"
+log: Final = logging.getLogger(__name__)
 
 
 async def start() -> None:
@@ -27,7 +31,10 @@ async def start() -> None:
     )
     async with connect(NAME, kubeconfig=found.kubeconfig) as client:
         while True:
-            await keep(client, place, found.names, now())
+            try:
+                await keep(client, place, found.names, now())
+            except (TransientError, ConflictError) as error:  # The next look finds what is to be done.
+                log.warning("not looked at", extra={"error": str(error)})
             await anyio.sleep(found.look_s)
 
 

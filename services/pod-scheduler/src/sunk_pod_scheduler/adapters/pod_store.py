@@ -57,9 +57,8 @@ def with_lock(pod: Pod, key: str) -> list[object]:
     """
     given = pod.spec.tolerations
     lock = Taint(key=key, effect="NoExecute")
-    if any(
-        one.operator == "Exists" and one.toleration_seconds is None and tolerates(one, lock) for one in given
-    ):
+    first = next((one for one in given if tolerates(one, lock)), None)
+    if first is not None and first.operator == "Exists" and first.toleration_seconds is None:
         return []
     # In front: of several, the first that fits says for how long Kubernetes lets the Pod stay.
     return [msgspec.to_builtins(one) for one in (Toleration(key=key, operator="Exists"), *given)]
@@ -174,9 +173,9 @@ class PodStore:
                 return
         await self.note(pod, annotations)
 
-    async def note(self, pod: Pod, annotations: Mapping[str, str]) -> None:
-        """Write *annotations* on the Pod."""
-        await self._patch(pod, {"metadata": {"annotations": dict(annotations)}})
+    async def note(self, pod: Pod, annotations: Mapping[str, str]) -> Pod:
+        """Write *annotations* on the Pod; return it as written."""
+        return await self._patch(pod, {"metadata": {"annotations": dict(annotations)}})
 
     async def bind(self, pod: Pod, node: str) -> None:
         """Let the Pod tolerate the lock, if it does not yet, then bind it to the Node *node*.
@@ -212,9 +211,9 @@ class PodStore:
 
         A longer one that somebody else's deletion gave it is shortened only where the number is said.
         """
-        meta = pod.metadata
+        meta, own = pod.metadata, grace_s(pod.spec)
         # With 0 the object would go before its containers.
-        grace = max(grace_s(pod.spec), 1) if pod.is_terminating else None
+        grace = max(own, 1) if pod.is_terminating or own < 1 else None
         try:
             await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace_period_s=grace)
         except ConflictError:

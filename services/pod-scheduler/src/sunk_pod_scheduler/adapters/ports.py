@@ -53,8 +53,8 @@ class PodPort(Protocol):
         """Write which job is the Pod's."""
         ...
 
-    async def note(self, pod: Pod, annotations: Mapping[str, str]) -> None:
-        """Write *annotations* on the Pod."""
+    async def note(self, pod: Pod, annotations: Mapping[str, str]) -> Pod:
+        """Write *annotations* on the Pod; return it as written."""
         ...
 
     async def bind(self, pod: Pod, node: str) -> None:

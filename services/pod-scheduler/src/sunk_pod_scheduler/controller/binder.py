@@ -61,9 +61,9 @@ class Binder:
             asked = pod.metadata.annotations.get(ANNOTATION_GANG_SIZE, "")
             is_first = ANNOTATION_GANG_RANK not in pod.metadata.annotations
             wish = {ANNOTATION_GANG_ASKED_SIZE: asked} if is_first and asked else {}
-            await self._pods.note(pod, {**shared, **wish, ANNOTATION_GANG_RANK: str(rank)})
+            written = await self._pods.note(pod, {**shared, **wish, ANNOTATION_GANG_RANK: str(rank)})
             self._context.check()
-            await self._pods.bind(pod, action.kube_nodes[uid])
+            await self._pods.bind(written, action.kube_nodes[uid])
             text = f"Slurm job {record.job} placed {pod.key}, rank {rank} of {size} of {name(seen)}, "
             self._pods.record_event(pod, PodReason.BOUND, text + f"on {action.kube_nodes[uid]}")
 

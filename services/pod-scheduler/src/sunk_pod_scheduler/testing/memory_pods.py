@@ -70,11 +70,13 @@ class MemoryPods:
         """Write which job is the Pod's."""
         await self.note(pod, {ANNOTATION_JOB: claim})
 
-    async def note(self, pod: Pod, annotations: Mapping[str, str]) -> None:
-        """Write *annotations* on the Pod."""
+    async def note(self, pod: Pod, annotations: Mapping[str, str]) -> Pod:
+        """Write *annotations* on the Pod; return it as written."""
         found = self._existing(pod)
         merged = {**found.metadata.annotations, **annotations}
-        self.put(replace(found, metadata=replace(found.metadata, annotations=merged)))
+        written = replace(found, metadata=replace(found.metadata, annotations=merged))
+        self.put(written)
+        return written
 
     async def bind(self, pod: Pod, node: str) -> None:
         """Bind the Pod; the kubelet runs it at once."""
