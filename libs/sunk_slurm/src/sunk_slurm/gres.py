@@ -24,7 +24,7 @@ _NOT_IN_TYPES: Final = re.compile(r"[^a-z0-9.-]+")
 _HYPHENS: Final = re.compile(
     r"(-(?:SXM[0-9]*|PCIE|DGXS|FHHL)(?:-[0-9]+GB)?|-?PG[0-9]+-[0-9]+|-[0-9]+[ABCQe](?=-|$))|-"
 )
-"""Of a label; those of form factors, boards and vGPUs are also in the driver's name, others are its spaces."""
+"""Of a label; those of form factors, boards and vGPUs are in the driver's name too, others are spaces."""
 _VENDOR: Final = re.compile(r"^(nvidia|amd|intel)[_-]+(?=.)")
 _TYPE_MAX: Final = 63
 _KIB: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
