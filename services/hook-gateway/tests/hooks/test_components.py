@@ -5,8 +5,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from sunk_hook_gateway.hooks.bodies import Component, Prehook
-from sunk_hook_gateway.hooks.components import is_granted, reason_of, since, waited_for
+from sunk_hook_gateway.hooks.components import reason_of, since, waited_for
 from sunk_hook_gateway.testing.hooks import NOW, lock_of
+from sunk_slurm.granted_locks import is_granted
 
 
 def test_each_node_of_each_other_component_is_waited_for() -> None:

@@ -13,9 +13,10 @@ from sunk_events.base import Reply
 from sunk_events.locks import LockState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import Later
-from sunk_hook_gateway.hooks.components import JobOnNode, is_granted
+from sunk_hook_gateway.hooks.components import JobOnNode
 from sunk_hook_gateway.hooks.waiting_jobs import WaitingJobs
 from sunk_runtime.views import StateView
+from sunk_slurm.granted_locks import is_granted
 
 K = TypeVar("K")
 

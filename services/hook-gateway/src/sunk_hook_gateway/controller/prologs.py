@@ -25,6 +25,7 @@ from sunk_hook_gateway.hooks.bodies import Prehook
 from sunk_hook_gateway.metrics import REFUSALS
 from sunk_runtime.requests import TRY_S
 from sunk_runtime.views import StateView
+from sunk_slurm.granted_locks import is_granted
 
 LOOK_S: Final = 5.0
 """A prolog that waits for other components looks at them anew this often: Slurm may end one by itself."""
@@ -112,7 +113,7 @@ class Prologs:
             others, since = components.waited_for(body), components.since(body)
         except ValueError as error:
             return answers.failed(400, f"body: {error}")
-        if not components.is_granted(self._locks.get(node), body.job, since):
+        if not is_granted(self._locks.get(node), body.job, since):
             answer = await self._locked(node, body, times)
             if answer != answers.LOCKED:
                 return answer

@@ -6,15 +6,12 @@ their own prologs ask for: no node may lock another.
 """
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
-from sunk_events.locks import LockState
 from sunk_hook_gateway.hooks.bodies import Prehook
+from sunk_slurm import granted_locks
 from sunk_slurm.hostlist import expand
-
-SKEW_S: Final = 60.0
-"""The clocks of slurmctld and of the lock's owner may differ by so much. A requeued job waits for longer."""
 
 NODES_MAX: Final = 10_000
 """Of all components: one call is no reason for the others to wait while so many names are made."""
@@ -37,15 +34,7 @@ def waited_for(body: Prehook) -> tuple[JobOnNode, ...]:
 
 def since(body: Prehook) -> datetime:
     """Return from when on a grant is one of this run of the job, and not of one before it was requeued."""
-    return datetime.fromtimestamp(body.started, UTC) - timedelta(seconds=SKEW_S)
-
-
-def is_granted(lock: LockState | None, job: int, since: datetime) -> bool:
-    """Whether *lock* was granted to *job* after *since*."""
-    holders = lock.holders if lock is not None else ()
-    return any(
-        holder.job == job and holder.granted is not None and holder.granted >= since for holder in holders
-    )
+    return granted_locks.since(datetime.fromtimestamp(body.started, UTC))
 
 
 def reason_of(left: Iterable[JobOnNode]) -> str:
