@@ -16,6 +16,7 @@ from sunk_events.base import Event, Reply, Request, State, source
 from sunk_events.catalog import EVENTS, REQUESTS, STATES
 from sunk_events.codec import decode_event, decode_request, decode_state, tag_of
 from sunk_events.dead import DeadLetter
+from sunk_events.locks import LockState
 from sunk_events.permissions import (
     ADMIN,
     ASKED_BY,
@@ -267,6 +268,21 @@ async def write(bus: Bus, view: StateView[State]) -> None:
     blind = StateWriter(bus, StateView(bus, "c1", view.kind), fence=None)
     await blind.record("ip-10.ec2", state, revision=0)
     await writer.forget("ip-10.ec2", revision=view.revision("ip-10.ec2"))
+
+
+async def test_the_pod_scheduler_follows_the_locks_of_its_own_cluster_and_writes_none(as_user: Users) -> None:
+    """It binds no Pod to a node whose lock is not granted, and grants none itself."""
+    bucket, theirs = (subjects.bucket(cluster, LockState) for cluster in CLUSTERS)
+    async with as_user.service("nodeset-controller") as owner, as_user.service("pod-scheduler") as bus:
+        written, read = StateView(owner, "c1", LockState), StateView(bus, "c1", LockState)
+        state = decode_state(LockState, sample(LockState))
+        async with following(written, read):
+            await written.complete()
+            await StateWriter(owner, written, fence=None).record("n1", state, revision=0)
+            await until(lambda: read.get("n1") == state)
+
+        assert await is_denied(bus, subjects.key_subject(bucket, "n1"))
+        assert await is_denied(bus, f"$JS.API.CONSUMER.CREATE.{subjects.bucket_stream(theirs)}")
 
 
 @pytest.mark.parametrize("service", LEASES)

@@ -58,6 +58,7 @@ READS: Final[dict[Service, tuple[type[State], ...]]] = {
         nodes.SlurmNodeState,
         nodes.SlurmStatisticsState,
         nodesets.KubePodState,
+        locks.LockState,
     ),
     "hook-gateway": (
         nodes.SlurmNodeState,
