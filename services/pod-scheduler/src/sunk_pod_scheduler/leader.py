@@ -9,6 +9,7 @@ from typing import Final
 import anyio
 
 from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
@@ -27,6 +28,7 @@ from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Context, Views
 from sunk_pod_scheduler.controller.executor import Executor
 from sunk_pod_scheduler.controller.mailbox import Mailbox
+from sunk_pod_scheduler.controller.node_locks import NodeLocks
 from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.reconciler import Reconciler
 from sunk_pod_scheduler.controller.sweeper import Sweeper
@@ -78,6 +80,7 @@ class Runtime:
         self.views = Views(
             kube_pods=StateView(bus, config.cluster, KubePodState),
             slurm_nodes=StateView(bus, config.cluster, SlurmNodeState),
+            locks=NodeLocks(StateView(bus, config.cluster, LockState)),
         )
         self.kube = kube
         self.watched_by_name = {
@@ -93,13 +96,7 @@ class Runtime:
         }
         self.nodes = Reflector(kube, NODES)
         self.recorder = EventRecorder(kube)
-        self.bus_views = (
-            self.placements,
-            self.slurm_jobs,
-            self.statistics,
-            self.views.kube_pods,
-            self.views.slurm_nodes,
-        )
+        self.bus_views = (self.placements, self.slurm_jobs, self.statistics, *self.views.followed)
         self._uid_by_job: dict[str, str] = {}
         self.pods = self.pods_of(config.scheduler_names)
         self.workloads = WorkloadClient(kube)
@@ -229,7 +226,8 @@ class Runtime:
             await stack.enter_async_context(answering_here(ReleasePlacement, answerer.released))
             await stack.enter_async_context(answering_here(ExplainPlacement, explanations.placement))
             tasks = await stack.enter_async_context(anyio.create_task_group())
-            changed = (changes, self._of_placements(), self._of_jobs(gangs.invalidate))
+            of_jobs, of_locks = self._of_jobs(gangs.invalidate), self.views.locks.woken()
+            changed = (changes, self._of_placements(), of_jobs, of_locks)
             tasks.start_soon(partial(loop.run, *changed, keys=self._keys, resync_s=config.resync_s))
             tasks.start_soon(partial(sweep.run, self.slurm_jobs.changes(), keys=self.slurm_jobs.keys))
             if ALIAS in names:

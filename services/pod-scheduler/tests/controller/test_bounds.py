@@ -45,6 +45,7 @@ from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.node_chooser import SLICE, NodeChoiceCache
+from sunk_pod_scheduler.controller.node_locks import NodeLocks
 from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.reconciler import Reconciler
 from sunk_pod_scheduler.controller.sweeper import Sweeper
@@ -271,6 +272,7 @@ class _Shown:
     """A view that is complete and fresh."""
 
     is_complete = True
+    undecodable: frozenset[str] = frozenset()
     age_s = 0.0
 
     def __init__(self, **found: object) -> None:
@@ -333,7 +335,8 @@ async def test_a_pod_that_is_over_costs_no_look_at_each_resync(
     over = replace(over, status=PodStatus(phase="Succeeded"), spec=replace(over.spec, node_name="node2"))
     jobs, executor, nothing = _Looked(), _Idle(), _Shown()
     told = SlurmStatisticsState(changed=T0, jobs_answered=answered)
-    views: Any = Views(kube_pods=nothing, slurm_nodes=nothing)  # type: ignore[arg-type]
+    locks = NodeLocks(nothing)  # type: ignore[arg-type]
+    views: Any = Views(kube_pods=nothing, slurm_nodes=nothing, locks=locks)  # type: ignore[arg-type]
     slurm_jobs: Any = _Shown() if said is None else _Shown(**{"7": said})
     statistics: Any = _Shown(**{STATISTICS_KEY: told})
     unused: Any = nothing
@@ -401,7 +404,7 @@ def went_back(stored: PlacementState, slurm: _Asked) -> tuple[Reconciler, Sweepe
     }
     reconciler = Reconciler(
         executor=asked,
-        views=Views(kube_pods=nothing, slurm_nodes=nothing),
+        views=Views(kube_pods=nothing, slurm_nodes=nothing, locks=NodeLocks(nothing)),
         bus_jobs=BusJobs(slurm_jobs, nothing),
         takers=NodeTakers(BusJobs(slurm_jobs, nothing), nothing, nothing),
         mailbox=Mailbox(),
@@ -470,7 +473,7 @@ async def test_nothing_is_remembered_of_pods_whose_jobs_stir_when_they_are_gone(
     stored: Any = {
         "executor": _Idle(),
         "jobs": _Looked(),
-        "views": Views(kube_pods=nothing, slurm_nodes=nothing),
+        "views": Views(kube_pods=nothing, slurm_nodes=nothing, locks=NodeLocks(nothing)),
     }
     scheduler = Reconciler(
         pods=MemoryPods(),

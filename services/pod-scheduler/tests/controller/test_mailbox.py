@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.mailbox import Announcement, Mailbox
+from sunk_pod_scheduler.controller.node_locks import NodeLocks
 from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.reconciler import Reconciler
 from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
@@ -93,9 +94,9 @@ async def test_a_script_is_unheard_only_since_somebody_hears_it(
     moments = iter((T0, later))
     monkeypatch.setattr("sunk_pod_scheduler.controller.mailbox.now", lambda: next(moments))
     mailbox, bus, nothing = Mailbox(), Recovery(), _Nothing()
-    views: Any = Views(kube_pods=nothing, slurm_nodes=nothing)  # type: ignore[arg-type]
-    parts: Any = {"pods": MemoryPods(), "views": views, "placements": nothing, "jobs": nothing}
     idle: Any = nothing
+    views: Any = Views(kube_pods=nothing, slurm_nodes=nothing, locks=NodeLocks(idle))  # type: ignore[arg-type]
+    parts: Any = {"pods": MemoryPods(), "views": views, "placements": nothing, "jobs": nothing}
     bus_jobs = BusJobs(idle, idle)
     parts["takers"] = NodeTakers(bus_jobs, idle, idle)
     scheduler = Reconciler(

@@ -14,6 +14,7 @@ from sunk_kube.pods import PodStatus
 from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.mailbox import Mailbox
+from sunk_pod_scheduler.controller.node_locks import NodeLocks
 from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.reconciler import Reconciler
 from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
@@ -231,8 +232,8 @@ async def test_a_pods_own_job_is_looked_at_last_for_what_follows_is_written_to_i
     runs = manifest()
     runs = replace(runs, spec=replace(runs.spec, node_name=KUBE_NODE), status=PodStatus(phase="Running"))
     order = Order(**{UID: LOST, "gang-1": replace(LOST, uid="gang-1")})
-    views: Any = Views(kube_pods=Order(), slurm_nodes=Order())  # type: ignore[arg-type]
     stub: Any = order
+    views: Any = Views(kube_pods=Order(), slurm_nodes=Order(), locks=NodeLocks(stub))  # type: ignore[arg-type]
     parts: Any = {"placements": order, "jobs": order, "takers": order, "views": views, "key": KEY}
     parts |= {"pods": MemoryPods(runs), "mailbox": Mailbox(), "rules": Rules()}
 

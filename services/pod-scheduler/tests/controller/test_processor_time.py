@@ -7,13 +7,14 @@ on the same core make each run longer.
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import pytest
 from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
 from sunk_events.base import UNKNOWN, Cause
+from sunk_events.locks import LockHolder, LockState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Node, Taint
@@ -34,6 +35,7 @@ from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Context, Views
 from sunk_pod_scheduler.controller.executor import Executor
 from sunk_pod_scheduler.controller.mailbox import Announcement, Mailbox
+from sunk_pod_scheduler.controller.node_locks import NodeLocks
 from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.reconciler import Reconciler
 from sunk_pod_scheduler.gang_controller.dispatcher import GangDispatcher
@@ -66,6 +68,7 @@ class Shown:
     """A view that is complete; what is put into it is there at once."""
 
     is_complete = True
+    undecodable: frozenset[str] = frozenset()
     age_s = 0.0
 
     def __init__(self, found: Mapping[str, object] | None = None) -> None:
@@ -187,6 +190,7 @@ class Leader:
             "kube_pods": Shown({name: _slurmd(name, kube_node) for name, kube_node in names.items()}),
             "slurm_nodes": Shown(names),
         }
+        views["locks"] = NodeLocks(cast("Any", Shown({name: _locked(name) for name in names})))
         executor = Executor(
             Context(
                 event_source=EventSource("cluster", "pod-scheduler"),
@@ -255,6 +259,11 @@ def _slurmd(name: str, kube_node: str) -> KubePodState:
     return KubePodState(
         changed=T0, pod=name, nodeset="set", namespace="default", kube_node=kube_node, phase="running"
     )
+
+
+def _locked(name: str) -> LockState:
+    holder = LockHolder(job=job().job, level="strict", asked=T0, granted=T0)
+    return LockState(changed=T0, node=name, kube_node=name, lock="locked_strict", holders=(holder,))
 
 
 class Input(NamedTuple):

@@ -35,6 +35,7 @@ from sunk_pod_scheduler.controller.binder import Binder
 from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Context, Views
 from sunk_pod_scheduler.controller.mailbox import Mailbox
+from sunk_pod_scheduler.controller.node_locks import NodeLocks
 from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.sweeper import Sweeper
 from sunk_pod_scheduler.gang_controller.dispatcher import GangDispatcher
@@ -87,6 +88,9 @@ LATER = T0 + timedelta(hours=1)
 
 class Held:
     """What a view shows, without a bus."""
+
+    is_complete = True
+    undecodable: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
@@ -148,7 +152,9 @@ def snapshotter(
     slurm: NoJobs | None = None,
     kube_pods: Held | None = None,
 ) -> GangSnapshotter:
-    views: Any = Views(kube_pods=kube_pods or Held(), slurm_nodes=Held())  # type: ignore[arg-type]
+    unlocked: Any = Held()
+    locks = NodeLocks(unlocked)
+    views: Any = Views(kube_pods=kube_pods or Held(), slurm_nodes=Held(), locks=locks)  # type: ignore[arg-type]
     jobs: Any = slurm or NoJobs()
     stored: Any = placements
     unused: Any = Held()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
+from sunk_events.locks import LockState
 from sunk_events.placements import Gang, PlacementState
 from sunk_pod_scheduler.gangs.decide import decide_gang
 from sunk_pod_scheduler.gangs.model import (
@@ -44,7 +45,7 @@ from sunk_pod_scheduler.placement.orphans import judge
 from sunk_pod_scheduler.placement.ownership import believed
 from sunk_pod_scheduler.podspec.namespace_policy import Identity
 from sunk_pod_scheduler.podspec.validation import ValidatedPod
-from sunk_pod_scheduler.testing.builders import JOB, T0, job, pod
+from sunk_pod_scheduler.testing.builders import JOB, T0, job, lock, pod
 
 GANG = "gang-1"
 SIZE = 3
@@ -80,6 +81,8 @@ class Cluster:
         self.releasing: set[int] = set()
         self.unwanted: set[int] = set()
         """Whose end somebody has asked for, whether or not who leads now has heard it."""
+        self.locking: frozenset[str] | None = frozenset()
+        """The nodes whose locks are not granted to any job; None: the locks are not read yet."""
         self.is_slurm_away = False
         self.does_tell = False
         """Slurm's other jobs, or accounting, tell that slurmctld has lost its state."""
@@ -124,10 +127,17 @@ class Cluster:
             is_overtaken=record is not self.record,
             seats=dict(self.seats) if record is self.record else {},
             job=self._job(number),
+            ungranted=self._ungranted(self._job(number)) if record is not None else (),
             announced_on=NODES[0] if number in self.announced else "",
             is_release_requested=number in self.releasing,
             kube_nodes={node: f"kube-{node}" for node in NODES},
         )
+
+    def _ungranted(self, found: AnyJob) -> tuple[LockState, ...] | None:
+        is_unbound = any(one.is_well and not one.pod.kube_node for one in self.pods.values())
+        if not isinstance(found, JobSeen) or not found.is_running or not is_unbound:
+            return ()
+        return None if self.locking is None else tuple(lock(n) for n in found.nodes if n in self.locking)
 
     def _job(self, number: int | None) -> AnyJob:
         if number is None:
@@ -164,6 +174,14 @@ class Cluster:
             assert found.job.is_running
             assert found.job.job in self.announced
             assert {member.node for member in action.gang.members} <= {*found.job.nodes, ""}
+            assert found.ungranted is not None
+            assert found.placement is not None
+            unlocked = {f"kube-{one.node}" for one in found.ungranted}
+            assert not unlocked & {*action.kube_nodes.values()}
+            assert not unlocked or found.placement.phase == "bound"
+        if isinstance(action, MarkStarted) or is_started_now(found, action):
+            # Pods that run with a job that Slurm has lost are not kept from their next one.
+            assert found.ungranted == () or (found.placement is not None and found.placement.lost is not None)
         if isinstance(action, DeleteMembers):
             assert found.placement is not None
             assert found.placement.phase == "ending"
@@ -364,6 +382,12 @@ class Cluster:
                 self.end(number, "CANCELLED")
 
 
+def is_started_now(found: GangSeen, action: GangAction) -> bool:
+    """Whether *action* stores that the job's script has announced itself."""
+    was_started = found.placement is not None and found.placement.phase == "started"
+    return isinstance(action, Record) and action.state.phase == "started" and not was_started
+
+
 class GangStories(RuleBasedStateMachine):
     """Things happen in any order; in the end they calm down, and all must be well."""
 
@@ -468,6 +492,10 @@ class GangStories(RuleBasedStateMachine):
     def slurm_loses_its_state(self) -> None:
         self.cluster.jobs.clear()
 
+    @rule(nodes=st.none() | st.frozensets(st.sampled_from(NODES)))
+    def the_locks_of_nodes_change(self, nodes: frozenset[str] | None) -> None:
+        self.cluster.locking = nodes
+
     @rule()
     def something_tells_of_missing_jobs_or_does_not(self) -> None:
         self.cluster.does_tell = not self.cluster.does_tell
@@ -518,7 +546,7 @@ class GangStories(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Let everything calm down."""
         found = self.cluster
-        found.is_slurm_away, found.does_tell = False, True
+        found.is_slurm_away, found.does_tell, found.locking = False, True, frozenset()
         for _ in range(STEPS_MAX):
             found.make_pods()
             found.turn()

@@ -67,6 +67,7 @@ from sunk_pod_scheduler.testing.builders import (
     SLURM_NODE,
     T0,
     job,
+    lock,
     manifest,
     placement,
     pod,
@@ -1097,6 +1098,7 @@ anything = st.builds(
     kube_node=st.sampled_from(["", KUBE_NODE]),
     node_problem=st.sampled_from(["", "a taint"]),
     is_release_requested=st.booleans(),
+    ungranted=st.sampled_from([(), (), (lock(),), None]),
 )
 moments = st.floats(0, 1000).map(lambda after_s: T0 + timedelta(seconds=after_s))
 
@@ -1120,6 +1122,7 @@ def test_no_pod_is_ever_bound_without_a_running_job_that_announced_itself_from_t
         assert not found.pod.is_terminating
         assert not found.pod.is_over
         assert not found.node_problem
+        assert found.ungranted == ()
 
 
 def is_started_now(before: PlacementState | None, action: Action) -> bool:
@@ -1140,6 +1143,7 @@ def test_a_placement_only_starts_when_a_running_job_was_heard_from_one_of_its_no
         assert isinstance(action, Record)
         assert action.state.node in found.job.nodes
         assert found.announced_on == action.state.node or found.job.is_marked_started
+        assert found.ungranted == ()
 
 
 @given(anything)

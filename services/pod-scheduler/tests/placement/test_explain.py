@@ -4,7 +4,7 @@ from msgspec.structs import replace
 from sunk_events.jobs import SlurmJobState
 from sunk_pod_scheduler.placement.explain import FINDINGS_MAX, explain, place_in_queue
 from sunk_pod_scheduler.placement.model import JobGone, JobUnknown, Observed
-from sunk_pod_scheduler.testing.builders import KUBE_NODE, SLURM_NODE, T0, job, placement, pod, seen
+from sunk_pod_scheduler.testing.builders import KUBE_NODE, SLURM_NODE, T0, job, lock, placement, pod, seen
 
 RUNNING = placement("released")
 STARTED = placement("started", node=SLURM_NODE)
@@ -49,6 +49,36 @@ STARTED = placement("started", node=SLURM_NODE)
             seen(pod(), RUNNING, job(reason="Prolog")), "locks", "in the way", id="its prolog locks the Node"
         ),
         pytest.param(seen(pod(), RUNNING, job()), "not announced", "gateway", id="its script is silent"),
+        pytest.param(
+            seen(pod(), RUNNING, job(), announced_on=SLURM_NODE, ungranted=(lock(),)),
+            f"the lock of {SLURM_NODE} is pending",
+            "granted to job 7",
+            id="its script runs, and its lock is not granted",
+        ),
+        pytest.param(
+            seen(pod(), STARTED, job(), ungranted=(lock(value="locked_strict", job=5),)),
+            "not granted to it, held for job 5",
+            "granted to job 7",
+            id="another job has the lock",
+        ),
+        pytest.param(
+            seen(pod(), STARTED, job(), ungranted=(lock(value="false"),)),
+            "not asked for",
+            "granted to job 7",
+            id="nobody has asked for its lock",
+        ),
+        pytest.param(
+            seen(pod(), STARTED, job(), ungranted=(lock(value="locked_strict", granted=T0),)),
+            "earlier run of job 7",
+            "granted to job 7",
+            id="an earlier run had the lock",
+        ),
+        pytest.param(
+            seen(pod(), STARTED, job(), ungranted=None),
+            "not read yet",
+            "a moment",
+            id="locks are not read yet",
+        ),
         pytest.param(
             seen(pod(), STARTED, job(), kube_node=""), "NodeSet", "nodeset-controller", id="no Node"
         ),

@@ -23,6 +23,7 @@ from starlette.routing import Route
 from sunk_events import subjects
 from sunk_events.base import Reply
 from sunk_events.jobs import Allocation, SlurmJobState
+from sunk_events.locks import LockHolder, LockState
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
@@ -63,6 +64,7 @@ from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Context, Views
 from sunk_pod_scheduler.controller.executor import Executor
 from sunk_pod_scheduler.controller.mailbox import Mailbox
+from sunk_pod_scheduler.controller.node_locks import NodeLocks
 from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.reconciler import Reconciler
 from sunk_pod_scheduler.controller.sweeper import Sweeper
@@ -211,6 +213,7 @@ class World:
         self.views = Views(
             kube_pods=StateView(bus, CLUSTER, KubePodState),
             slurm_nodes=StateView(bus, CLUSTER, SlurmNodeState),
+            locks=NodeLocks(StateView(bus, CLUSTER, LockState)),
         )
         self.rules = Rules(kill_wait_s=KILL_WAIT_S, policy=Policy(default="allow"))
         self.refusals = KubeletRejections()
@@ -219,6 +222,8 @@ class World:
         self.answerer: Handlers | None = None
         self.accounting: SlurmAccounting | None = None
         self.enqueue: Callable[[str], None] = lambda _uid: None
+        self.announced: set[int] = set()
+        """The jobs whose scripts have called."""
         self.rest_s = 0.1
         """Between two rounds of what we play."""
 
@@ -369,6 +374,7 @@ class World:
                     name=found.name,
                     user_id=found.user_id,
                     submitted=found.submit_time.moment,
+                    started=found.start_time.moment,
                 )
                 await writer.record(key, told, revision=self.slurm_jobs.revision(key))
                 known.discard(key)
@@ -403,6 +409,7 @@ class World:
             assert self.answerer is not None
             where = (await request.json())["node"]
             question = PlacementAnnounced(job=request.path_params["job"], node=where, token=token(request))
+            self.announced.add(question.job)
             return told(await self.answerer.announced(question))
 
         async def release(request: Request) -> Response:
@@ -464,13 +471,7 @@ async def world(nats: NatsServer, slurm: HostSlurm, port: int) -> AsyncGenerator
     ):
         await bus.provision(CLUSTER, BusSettings(url=nats.url))
         found = World(bus, client, slurm, port)
-        views = (
-            found.placements,
-            found.slurm_jobs,
-            found.statistics,
-            found.views.kube_pods,
-            found.views.slurm_nodes,
-        )
+        views = (found.placements, found.slurm_jobs, found.statistics, *found.views.followed)
         async with following(*views):
             for view in views:
                 await view.complete()
@@ -491,7 +492,7 @@ async def running(found: World) -> AsyncGenerator[Reconciler]:
     found.enqueue = pods.enqueue
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(found.play_syncer)
-        tasks.start_soon(partial(pods.run, found.placements.changes()))
+        tasks.start_soon(partial(pods.run, found.placements.changes(), found.views.locks.woken()))
         tasks.start_soon(partial(sweep.run, found.slurm_jobs.changes()))
         tasks.start_soon(serve_http, "127.0.0.1", found.port, Health(), found.routes())
         yield scheduler
@@ -1609,6 +1610,67 @@ async def test_killed_between_a_jobs_release_and_its_priority_the_next_scheduler
         newest.exec("scontrol", "update", "PartitionName=main", "State=UP")
 
 
+@pytest.fixture(params=RELEASES, ids=lambda release: f"slurm {release.version}")
+def locking(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
+    """A Slurm of two nodes, each of whose prologs waits until a file says that its node is locked."""
+    more = ("PrologFlags=Alloc,DeferBatch", "Prolog=/lab/etc/prolog")
+    wait = 'until [ -e "/lab/etc/locked-$SLURMD_NODENAME" ]; do sleep 0.1; done'
+    with running_slurm(request.param, nodes=NodeRange(count=2, first_port=0), more=more) as found:
+        found.write_file("prolog", f"#!/bin/bash\nexport PATH=/usr/bin:/bin\n{wait}\n")
+        yield found
+
+
+async def tell_locks(found: World, *names: str, job: int | None, is_granted: bool = False) -> None:
+    """Tell the bus of the locks of nodes, as the nodeset-controller does: for nobody, or for *job*."""
+    view, moment = found.views.locks.view, now()
+    writer = StateWriter(found.bus, view, fence=None)
+    for name in names:
+        granted = moment if is_granted else None
+        holder = LockHolder(job=job or 0, level="strict", asked=moment, granted=granted)
+        told = LockState(
+            changed=moment,
+            node=name,
+            kube_node=f"kube-{name}",
+            lock="false" if job is None else "locked_strict" if is_granted else "pending",
+            holders=() if job is None else (holder,),
+        )
+        await writer.record(name, told, revision=view.revision(name))
+
+
+async def is_one_in_its_prolog(found: World) -> bool:
+    return any(job.state_reason == "Prolog" for job in await found.alive())
+
+
+async def is_for(found: World, job: int, reason: str) -> bool:
+    seen = await found.client.job(job)
+    return seen is not None and seen.state_now.base == "RUNNING" and seen.state_reason == reason
+
+
+async def test_a_job_that_its_user_holds_releases_and_calls_started_in_its_prolog_binds_none_before_its_lock(
+    nats: NatsServer, locking: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, locking, free_tcp_port) as found, running(found):
+        await tell_locks(found, *found.names, job=None)
+        found.pods.put(manifest())
+        await until(lambda: found.phase(UID) == "released")
+        (job,) = await found.alive()
+        await until(partial(is_for, found, job.job_id, "Prolog"))
+        await tell_locks(found, *found.names, job=job.job_id)
+        user = ("setpriv", "--reuid", str(Policy().user_id), "--clear-groups", "scontrol")
+        locking.exec(*user, "hold", str(job.job_id))
+        locking.exec(*user, "release", str(job.job_id))
+        locking.exec(*user, "update", f"JobId={job.job_id}", f"Extra={job.extra}{marks.STARTED}")
+        assert await is_for(found, job.job_id, "None")
+        await until(lambda: found.pods.said.get(UID) == "WaitingForLock")
+        assert (found.phase(UID), found.pods.pods[UID].spec.node_name) == ("released", "")
+
+        await tell_locks(found, *found.names, job=job.job_id, is_granted=True)
+
+        await until(lambda: found.is_running(UID))
+        for name in found.names:
+            locking.write_file(f"locked-{name}", "")
+
+
 async def leaves(found: World, uid: str) -> bool:
     await found.scheduler().reconcile(uid)
     return found.phase(uid) == ""
@@ -1706,21 +1768,56 @@ async def ganging(
     found: World, *, least: int | None = None, exclusive: str = ""
 ) -> AsyncGenerator[list[str]]:
     """Run what looks at gangs, with one of a Pod for each node; yield their uids when *least* of them run."""
-    loop = KeyLoop("pods", gangs(found).reconcile)
-    found.enqueue = loop.enqueue
     size, uids = len(found.names), [f"uid-{index}" for index in range(len(found.names))]
     annotations = {GANG_SIZE: str(size), "sunk.coreweave.com/exclusive": exclusive}
     if least is not None:
         annotations[GANG_MIN_AVAILABLE] = str(least)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(found.play_syncer)
-        tasks.start_soon(partial(loop.run, found.placements.changes()))
-        tasks.start_soon(serve_http, "127.0.0.1", found.port, Health(), found.routes())
+    async with looking_at_gangs(found):
         for uid in uids:
             found.pods.put(grouped(manifest(uid=uid, name=uid, annotations=annotations)))
         await until(lambda: sum(found.is_running(uid) for uid in uids) == (least or size))
         yield uids
+
+
+@asynccontextmanager
+async def looking_at_gangs(found: World) -> AsyncGenerator[None]:
+    """Run what looks at gangs, the syncer's part and the gateway's."""
+    loop = KeyLoop("pods", gangs(found).reconcile)
+    found.enqueue = loop.enqueue
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(found.play_syncer)
+        tasks.start_soon(partial(loop.run, found.placements.changes(), found.views.locks.woken()))
+        tasks.start_soon(serve_http, "127.0.0.1", found.port, Health(), found.routes())
+        yield
         tasks.cancel_scope.cancel()
+
+
+async def test_a_gang_whose_user_holds_its_job_in_its_prolog_is_bound_nowhere_before_all_its_nodes_are_locked(
+    nats: NatsServer, locking: HostSlurm, free_tcp_port: int
+) -> None:
+    first, *others = locking.node_names
+    annotations, uids = {GANG_SIZE: str(1 + len(others))}, [f"uid-{name}" for name in locking.node_names]
+    async with world(nats, locking, free_tcp_port) as found, looking_at_gangs(found):
+        await tell_locks(found, *found.names, job=None)
+        for uid in uids:
+            found.pods.put(grouped(manifest(uid=uid, name=uid, annotations=annotations)))
+        await until(lambda: is_one_in_its_prolog(found))
+        (job,) = await found.alive()
+        await tell_locks(found, *found.names, job=job.job_id)
+        user = ("setpriv", "--reuid", str(Policy().user_id), "--clear-groups", "scontrol")
+        locking.exec(*user, "hold", str(job.job_id))
+        locking.write_file(f"locked-{first}", "")
+        await tell_locks(found, first, job=job.job_id, is_granted=True)
+        await until(lambda: job.job_id in found.announced)  # Although a prolog waits for its lock.
+        await until(lambda: all(found.pods.said.get(uid) == "WaitingForLock" for uid in uids))
+        assert [found.pods.pods[uid].spec.node_name for uid in uids] == [""] * len(uids)
+
+        for name in others:
+            locking.write_file(f"locked-{name}", "")
+        await tell_locks(found, *others, job=job.job_id, is_granted=True)
+
+        await until(lambda: all(found.is_running(uid) for uid in uids))
+        assert [one.job_id for one in await found.alive()] == [job.job_id]
 
 
 async def test_a_gang_is_one_job_on_as_many_nodes_and_scancel_takes_all_of_it_before_the_job_leaves(

@@ -4,11 +4,13 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Node
 from sunk_pod_scheduler.adapters.ports import JobPort, PodPort
+from sunk_pod_scheduler.controller.node_locks import NodeLocks
 from sunk_pod_scheduler.placement.events import EventSource
 from sunk_pod_scheduler.placement.job_description import Placeholder
 from sunk_pod_scheduler.placement.kubelet_rejections import KubeletRejections
@@ -18,10 +20,18 @@ from sunk_runtime.writer import StateWriter
 
 
 class Views(msgspec.Struct, frozen=True, kw_only=True):
-    """What we know of Slurm nodes and their Pods, from the bus."""
+    """What we know of Slurm nodes, their Pods and their locks, from the bus."""
 
     kube_pods: StateView[KubePodState]
     slurm_nodes: StateView[SlurmNodeState]
+    locks: NodeLocks
+
+    @property
+    def followed(
+        self,
+    ) -> tuple[StateView[KubePodState] | StateView[SlurmNodeState] | StateView[LockState], ...]:
+        """What has to be kept current."""
+        return self.kube_pods, self.slurm_nodes, self.locks.view
 
     def nodes(self, pods: PodPort) -> Mapping[str, Node | None]:
         """Return the Node of every node that Slurm has; None where it is no NodeSet's."""

@@ -8,6 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from sunk_events.base import UNKNOWN
+from sunk_events.locks import LockState
 from sunk_events.placements import PlacementState
 from sunk_kube.pods import Pod
 from sunk_pod_scheduler.adapters.ports import JobPort, PodPort
@@ -208,6 +209,7 @@ class Reconciler:
             is_overtaken=placement is not stored,
             job=job,
             announced_on=announced_on,
+            ungranted=self._ungranted(uid, placement, shown, job),
             kube_node=kube_node,
             slurm_node=self._slurm_node(shown.kube_node) if shown and placement is None else "",
             node_problem=why,
@@ -269,6 +271,13 @@ class Reconciler:
         asked = None if shown is None else shown.asked
         why = problem(pod, node, self._pods.holders, slurm_node, asked)
         return state.kube_node, why or without_jobs(slurm_node, self._placement_index.nodes_without_jobs())
+
+    def _ungranted(
+        self, uid: str, placement: PlacementState | None, pod: PodSeen | None, job: AnyJob
+    ) -> tuple[LockState, ...] | None:
+        """Return the locks that a Pod waits for; one that is bound is not asked about."""
+        is_unbound = placement is not None and pod is not None and not pod.kube_node
+        return self._views.locks.ungranted(uid, job) if is_unbound else ()
 
     def _slurm_node(self, kube_node: str) -> str:
         states = self._views.kube_pods.values() if kube_node else ()

@@ -1,9 +1,9 @@
 """What to do next about one gang: one action, from what is the case now.
 
 What must stay true, wherever the process is killed: a gang is one job, and nobody in it is bound before that
-job runs on all its nodes and its script has announced itself; a member is bound to its own seat's Node only;
-a gang whose job does not run is deleted as far as it is bound, else submitted again; the job ends when no
-kubelet has anything of it left.
+job runs on all its nodes, all of them are locked for it, and its script has announced itself; a member is
+bound to its own seat's Node only; a gang whose job does not run is deleted as far as it is bound, else
+submitted again; the job ends when no kubelet has anything of it left.
 
 Until somebody is bound, a gang goes the way of a single Pod (`sunk_pod_scheduler.placement.decide`).
 """
@@ -29,6 +29,7 @@ from sunk_pod_scheduler.gangs.running import (
     occupied,
     resettled,
 )
+from sunk_pod_scheduler.placement import node_locks
 from sunk_pod_scheduler.placement.actions import (
     Action,
     Bind,
@@ -139,7 +140,10 @@ def _again(pod: PodSeen, record: PlacementState, gang: Gang, reason: str, now: d
 def _binding(  # noqa: C901, PLR0911 - a table of cases
     seen: GangSeen, record: PlacementState, gang: Gang, job: JobSeen, now: datetime
 ) -> GangAction:
-    """The job runs on all its nodes, and every one of them is locked for it."""
+    """The job runs on all its nodes: nobody is bound before every one of them is locked for it.
+
+    Members of a gang that had lost its job run already: who is left to be bound waits beside them.
+    """
     pod = _together(seen, record, gang)
     if not frozenset(distinct(gang)) <= frozenset(job.nodes):
         elsewhere = f"job {job.job} does not run on all of the gang's nodes"
@@ -159,9 +163,12 @@ def _binding(  # noqa: C901, PLR0911 - a table of cases
     if not job.is_marked:
         wiped = _again(pod, record, gang, f"job {job.job} no longer carries our mark in its Extra", now)
         return given_up(wiped, job) if job.is_ours else wiped
+    binding = bind(seen, gang) if seen.ungranted == () or record.lost is None else None
+    if binding is not None and (locking := node_locks.waiting(seen, record, job, now)) is not None:
+        return locking
     if not job.is_started_by_us:
         return MarkStarted(job.job, job.extra)
-    if (binding := bind(seen, gang)) is not None:
+    if binding is not None:
         return binding
     state = replace(record, phase="bound", changed=now, bound=now, reason="", lost=None)
     return Record(state=state) if record.lost is None else TellLoss(state=state)
@@ -204,6 +211,7 @@ def _as_one(
         placement=record,
         job=seen.job,
         announced_on=seen.announced_on,
+        ungranted=seen.ungranted,
         has_old_number=seen.has_old_number,
         given_away=seen.given_away,
         is_release_requested=seen.is_release_requested,

@@ -48,7 +48,7 @@ def bound(  # noqa: PLR0911 - a table of cases
         return Wait(ASK_AGAIN_S)
     if record.lost is not None:
         return TellLoss(state=replace(record, lost=None, reason=""))
-    replacements = _bind_replacements(seen, gang)
+    replacements = _bind_replacements(seen, record, gang)
     return replacements or check_heartbeat(
         seen.heartbeat, seen.listening, record, now, limits, are_many=seen.are_many_silent
     )
@@ -222,7 +222,7 @@ def _replaced(
     due = since + timedelta(seconds=limits.gang_wait_s)
     if now >= due and not are_enough(seen, gang):
         return ends(record, f"{left(seen, gang)} was not replaced", now, exit_code=exit_code(seen, gang))
-    return _bind_replacements(seen, gang) or Wait((due - now).total_seconds() if now < due else None)
+    return _bind_replacements(seen, record, gang) or Wait((due - now).total_seconds() if now < due else None)
 
 
 def _seated(seen: GangSeen, gang: Gang) -> Iterable[MemberSeen]:
@@ -263,8 +263,8 @@ def _shapes(seen: GangSeen, gang: Gang) -> set[str]:
     return {shape(one.wanted) for one in found if one.wanted is not None}
 
 
-def _bind_replacements(seen: GangSeen, gang: Gang) -> GangAction | None:
-    """Return the binding of a replacement."""
+def _bind_replacements(seen: GangSeen, record: PlacementState, gang: Gang) -> GangAction | None:
+    """Return the binding of replacements, once the nodes of their seats are locked for the job."""
     replacements = [one for one in _seated(seen, gang) if one.is_well and not one.pod.kube_node]
     if not replacements:
         return None
@@ -277,8 +277,14 @@ def _bind_replacements(seen: GangSeen, gang: Gang) -> GangAction | None:
     }
     if problems:
         return Tell(notes=problems, after_s=LOOK_AGAIN_S)
-    if any(node not in seen.kube_nodes for node in distinct(gang)):
+    if any(node not in seen.kube_nodes for node in distinct(gang)) or seen.ungranted is None:
         return Wait(ASK_AGAIN_S)
+    locking, unbound = {lock.node for lock in seen.ungranted}, {one.uid for one in replacements}
+    waits = {one.uid: one.node for one in gang.members if one.uid in unbound and one.node in locking}
+    if waits:
+        told = {uid: f"job {record.job} waits until {node} is locked for it" for uid, node in waits.items()}
+        notes = {uid: Message(reason=PodReason.WAITING_FOR_LOCK, text=text) for uid, text in told.items()}
+        return Tell(notes=notes, after_s=LOOK_AGAIN_S)
     return bind(seen, gang)
 
 

@@ -2,8 +2,9 @@
 
 What must stay true, wherever the process is killed: only a job whose id is stored is ever released, so a
 second submission never runs; a Pod is bound only to the Node of a running job's node from which its script
-has announced itself; a Pod whose job does not run is deleted if it is bound, else submitted again; a bound
-one whose job Slurm has lost gets another on the same node; a job whose Pod is over ends.
+has announced itself, once each node of the job is locked for it; a Pod whose job does not run is deleted if
+it is bound, else submitted again; a bound one whose job Slurm has lost gets another on the same node; a job
+whose Pod is over ends.
 """
 
 from collections.abc import Callable, Mapping

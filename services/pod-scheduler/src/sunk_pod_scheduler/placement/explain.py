@@ -10,6 +10,7 @@ from sunk_events.base import REASON_MAX
 from sunk_events.jobs import SlurmJobState
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_events.requests import Finding
+from sunk_pod_scheduler.placement import node_locks
 from sunk_pod_scheduler.placement.limits import backoff_s, tries
 from sunk_pod_scheduler.placement.model import JobGone, JobSeen, JobUnknown, Observed, PodSeen
 from sunk_pod_scheduler.placement.transitions import waits_for
@@ -117,7 +118,8 @@ def _placing(seen: Observed, placement: PlacementState) -> tuple[Finding, ...]:
         case JobUnknown():
             return (_silent(placement),)
         case JobSeen() as job if job.is_running:
-            return (_running(seen, placement, job),)
+            locking = node_locks.finding(seen, job)
+            return (*(() if locking is None else (locking,)), _running(seen, placement, job))
         case JobSeen(is_over=False, base="PENDING") as job:
             return (_pending(placement, job),)
         case JobSeen() as job:

@@ -83,6 +83,7 @@ def _seen(state: SlurmJobState, nodes: tuple[str, ...], owner: Owner, key: bytes
         is_over=state.is_over,
         reason=state.reason,
         submitted=state.submitted,
+        started=state.started,
         nodes=nodes,
         held=held_on_bus(state),
         is_marked_started=marks.is_started(state.extra),

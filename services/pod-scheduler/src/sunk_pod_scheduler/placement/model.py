@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from sunk_events.locks import LockState
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import condition
 from sunk_kube.pods import Pod
@@ -168,6 +169,9 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs that Slurm has given a node of Pods that run without a job; empty: none."""
     is_release_requested: bool = False
     """The placeholder's script or its node's epilog wants the Pods gone."""
+    ungranted: tuple[LockState, ...] | None = ()
+    """While a Pod of it is not bound: the locks of its job's nodes that this run of the job has not been
+    granted; None where nobody can say. A node without a lock on the bus has nobody who locks it."""
     excluded: str | None = None
     """The nodes that its job, which waits, must not get as things are now; None where nobody can say."""
     heartbeat: HeartbeatState = ""

@@ -91,18 +91,28 @@ def _start_to_report(told: datetime | None, expected: datetime | None, now: date
     return expected.replace(second=0, microsecond=0)
 
 
-def starting(placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> Action:
+def starting(placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> Wait | RecordReason:
     """Say what keeps the script of a job that runs from announcing itself, once that takes long."""
-    where = hostlist.compress(job.nodes)
     if job.reason == "Prolog":
-        quiet_s, event = WAITING_FIRST_S, PodReason.WAITING_FOR_LOCK
-        reason = f"job {job.job} waits in its prolog until {where} is locked for it"
-    else:
-        quiet_s, event = SILENT_FIRST_S, PodReason.SCRIPT_SILENT
-        reason = (
-            f"job {job.job} runs on {where}, and its script has not called {limits.hooks_url}: "
-            "can that be reached from the node, and is its certificate trusted there?"
-        )
+        return in_prolog(placement, job, now)
+    where = hostlist.compress(job.nodes)
+    reason = (
+        f"job {job.job} runs on {where}, and its script has not called {limits.hooks_url}: "
+        "can that be reached from the node, and is its certificate trusted there?"
+    )
+    return _report(placement, job, now, reason, PodReason.SCRIPT_SILENT, quiet_s=SILENT_FIRST_S)
+
+
+def in_prolog(placement: PlacementState, job: JobSeen, now: datetime) -> Wait | RecordReason:
+    """Say that a job that runs waits for the locks of its nodes, once that takes long."""
+    where = hostlist.compress(job.nodes)
+    reason = f"job {job.job} waits in its prolog until {where} is locked for it"
+    return _report(placement, job, now, reason, PodReason.WAITING_FOR_LOCK, quiet_s=WAITING_FIRST_S)
+
+
+def _report(
+    placement: PlacementState, job: JobSeen, now: datetime, reason: str, event: PodReason, *, quiet_s: float
+) -> Wait | RecordReason:
     reason = reason[:REASON_MAX]
     if placement.reason == reason:
         return Wait(LOOK_AGAIN_S)

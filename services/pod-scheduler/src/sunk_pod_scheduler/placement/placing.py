@@ -1,7 +1,8 @@
 """A Pod until it is bound: it waits for its Node, or has lost its job (submitted, released, started).
 
 What must stay true: only a job whose id is stored is ever released, so a second submission never runs; a Pod
-is bound only to the Node of a running job from which its script has announced itself.
+is bound only to the Node of a running job from which its script has announced itself, once each node of the
+job is locked for it.
 """
 
 from datetime import datetime, timedelta
@@ -9,7 +10,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from sunk_events.placements import PlacementState
-from sunk_pod_scheduler.placement import lost_jobs, pending_jobs
+from sunk_pod_scheduler.placement import lost_jobs, node_locks, pending_jobs
 from sunk_pod_scheduler.placement.actions import (
     Action,
     Bind,
@@ -136,7 +137,9 @@ def _pending(seen: Observed, pod: PodSeen, placement: PlacementState, job: JobSe
 def _starting(
     seen: Observed, placement: PlacementState, job: JobSeen, now: datetime, limits: Limits
 ) -> Action:
-    node = _started_on(seen, job)
+    node, locking = _started_on(seen, job), node_locks.waiting(seen, placement, job, now)
+    if locking is not None and (node or seen.ungranted):
+        return locking
     if not node:
         return pending_jobs.starting(placement, job, now, limits)
     started = replace(placement, phase="started", changed=now, node=node, submitted=job.submitted)
@@ -163,6 +166,8 @@ def _running(  # noqa: PLR0911 - a table of cases
         return bound_alone(placement, now)
     if seen.node_problem:
         return given_up(without(pod, placement, seen.node_problem, now), job, PodReason.NODE_UNSUITED)
+    if (locking := node_locks.waiting(seen, placement, job, now)) is not None:
+        return locking
     if not job.is_started_by_us:
         return MarkStarted(job.job, job.extra)
     return Bind(state=bound)
@@ -172,5 +177,6 @@ def _started_on(seen: Observed, job: JobSeen) -> str:
     """Return the node from which the script has announced itself, now or before the state was lost."""
     if seen.announced_on in job.nodes:
         return seen.announced_on
-    # Extra is writable by the job's user: it counts only once Slurm says that every prolog is through.
+    # Extra is writable by the job's user, so it counts only where Slurm says that every prolog is through. He
+    # can have Slurm say that, by hold and release: whether the nodes are locked is asked of `node_locks`.
     return job.nodes[0] if job.is_marked_started and job.reason == "None" and job.nodes else ""

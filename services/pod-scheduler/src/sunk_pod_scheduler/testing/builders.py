@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from sunk_events.locks import LockHolder, LockState, LockValue
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_kube.objects import ObjectMeta
 from sunk_kube.pods import Container, Pod, PodSpec, PodStatus, ResourceRequirements
@@ -151,6 +152,7 @@ def seen(
     kube_node: str = KUBE_NODE,
     node_problem: str = "",
     is_release_requested: bool = False,
+    ungranted: tuple[LockState, ...] | None = (),
 ) -> Observed:
     """Return all that is known of the Pod."""
     return Observed(
@@ -162,4 +164,19 @@ def seen(
         kube_node=kube_node,
         node_problem=node_problem,
         is_release_requested=is_release_requested,
+        ungranted=ungranted,
     )
+
+
+def lock(
+    node: str = SLURM_NODE,
+    value: LockValue = "pending",
+    *,
+    job: int = JOB,
+    asked: datetime = T0,
+    granted: datetime | None = None,
+) -> LockState:
+    """Return the lock of a node for a job; with the value ``false``, of nobody."""
+    holder = LockHolder(job=job, level="strict", asked=asked, granted=granted)
+    holders = () if value == "false" else (holder,)
+    return LockState(changed=T0, node=node, kube_node=KUBE_NODE, lock=value, holders=holders)
