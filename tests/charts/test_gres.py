@@ -158,7 +158,15 @@ def test_a_slurmd_that_sees_the_gpus_of_its_node_announces_them(
         *("NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA H200", "NVIDIA B200", "NVIDIA L40S"),
         *("NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB PCIe", "NVIDIA A100-PCIE-40GB", "Tesla T4"),
         *("Tesla V100-SXM2-32GB", "Tesla V100-DGXS-32GB", "Tesla P100-PCIE-16GB", "NVIDIA RTX A6000"),
-        *("NVIDIA H20-3e", "NVIDIA A40-48Q", "NVIDIA L40S-48C", "NVIDIA A100-PG509-200", "NVIDIA PG506-232"),
+        *(
+            "NVIDIA H20-3e",
+            "NVIDIA A40-48Q",
+            "NVIDIA A100-4-20C",
+            "NVIDIA T4-2B4",
+            "NVIDIA L40S-48C",
+            "NVIDIA A100-PG509-200",
+            "NVIDIA PG506-232",
+        ),
     ],
 )
 def test_the_label_of_gpu_feature_discovery_needs_no_entry(tmp_path: Path, driver: str) -> None:

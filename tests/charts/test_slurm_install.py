@@ -82,7 +82,7 @@ def cluster() -> Generator[Cluster]:
 def test_a_user_runs_a_job_on_two_nodes_and_accounting_knows_it(cluster: Cluster) -> None:
     as_ada = "setpriv --reuid=2000 --regid=2000 --clear-groups"
 
-    names = cluster.login(f"cd /tmp && timeout 110 {as_ada} srun -N2 -J two bash -c 'hostname; id -un'")
+    names = cluster.login(f"cd /tmp && timeout 220 {as_ada} srun -N2 -J two bash -c 'hostname; id -un'")
 
     assert sorted(names.split()) == ["ada", "ada", *sorted(cluster.uids("pod").keys() & set(names.split()))]
     wait_for("the job in sacct", lambda: "COMPLETED" in cluster.login("sacct -aXn --name=two -o state"))
@@ -117,7 +117,7 @@ def test_the_ranks_of_a_batch_job_meet_at_the_name_of_the_node_of_its_script(clu
     submit = f"sbatch --parsable --wait -N2 -n2 --output={SPOOL}/met-%j --time=2"
 
     job = cluster.login(
-        f"cd /tmp && cat >/tmp/meet.sh <<'EOF'\n{script}EOF\ntimeout 110 {submit} /tmp/meet.sh"
+        f"cd /tmp && cat >/tmp/meet.sh <<'EOF'\n{script}EOF\ntimeout 220 {submit} /tmp/meet.sh"
     ).strip()
 
     leader, names = cluster.login(f"squeue -h -j {job} -t all -o '%B %N'").split()
@@ -151,7 +151,7 @@ def test_the_ranks_of_an_mpi_job_meet_by_pmix(cluster: Cluster) -> None:
 
     told = cluster.login(
         f"cat >/tmp/pmix.py <<'EOF'\n{PMIX}EOF\n"
-        'cd /tmp; timeout 110 srun --mpi=pmix -N2 -n2 python3 -c "$(cat /tmp/pmix.py)"'
+        'cd /tmp; timeout 220 srun --mpi=pmix -N2 -n2 python3 -c "$(cat /tmp/pmix.py)"'
     )
 
     assert sorted(told.splitlines()) == ["0 0 0 0", "1 0 0 0"]
@@ -182,7 +182,7 @@ print(rank, *met, flush=True)
 def test_the_ranks_of_an_mpi_job_meet_by_pmi2(cluster: Cluster) -> None:
     told = cluster.login(
         f"cat >/tmp/pmi.py <<'EOF'\n{PMI}EOF\n"
-        'cd /tmp; timeout 110 srun --mpi=pmi2 -N2 -n2 python3 -c "$(cat /tmp/pmi.py)"'
+        'cd /tmp; timeout 220 srun --mpi=pmi2 -N2 -n2 python3 -c "$(cat /tmp/pmi.py)"'
     )
 
     (first, *met), (second, *met_too) = sorted(line.split() for line in told.splitlines())
@@ -192,7 +192,7 @@ def test_the_ranks_of_an_mpi_job_meet_by_pmi2(cluster: Cluster) -> None:
 
 
 def test_a_user_asks_on_a_login_node_why_an_own_job_waits(cluster: Cluster) -> None:
-    as_ada = "cd /tmp && timeout 110 setpriv --reuid=2000 --regid=2000 --clear-groups"
+    as_ada = "cd /tmp && timeout 220 setpriv --reuid=2000 --regid=2000 --clear-groups"
     sunkctl = "/usr/local/bin/sunkctl"  # Which ssh has in PATH, and this command has not.
     (node, *_) = cluster.login("sinfo -h -N -p cpu -o %N").split()
     machine = cluster.kubectl("get", "pod", node, "-o", "jsonpath={.spec.nodeName}")
@@ -250,7 +250,7 @@ def test_every_pod_of_slurm_knows_the_nodes_by_name(cluster: Cluster) -> None:
 
 
 def test_a_prolog_of_the_values_runs_on_each_node_of_a_job(cluster: Cluster) -> None:
-    told = cluster.login("timeout 110 srun -N2 bash -c 'echo $SLURM_JOB_ID $(hostname)'").splitlines()
+    told = cluster.login("timeout 220 srun -N2 bash -c 'echo $SLURM_JOB_ID $(hostname)'").splitlines()
 
     assert len(told) == 2
     for job, node in (line.split() for line in told):
@@ -366,7 +366,7 @@ def test_limits_of_the_values_are_those_of_a_users_job(cluster: Cluster) -> None
     values["compute"] |= {"limits": {"memlock": 4096, "nofile": 10000, "stack": 4096}}
     values["compute"]["nodes"]["cpu"]["securityContext"] = slurmd["securityContext"]
     cluster.install_slurm(values)
-    as_ada = "cd /tmp && timeout 110 setpriv --reuid=2000 --regid=2000 --clear-groups"
+    as_ada = "cd /tmp && timeout 220 setpriv --reuid=2000 --regid=2000 --clear-groups"
 
     def limits() -> list[str]:
         with contextlib.suppress(LabError):  # The node is on its way.
@@ -391,7 +391,7 @@ def test_a_job_has_its_own_scratch_which_goes_with_it(cluster: Cluster) -> None:
 
     wait_for("the new node", has_scratch)
     cluster.await_idle()
-    as_ada = "cd /tmp && timeout 110 setpriv --reuid=2000 --regid=2000 --clear-groups"
+    as_ada = "cd /tmp && timeout 220 setpriv --reuid=2000 --regid=2000 --clear-groups"
     write = 'echo $TMPDIR; stat -c "%U %a" $TMPDIR; echo data >$TMPDIR/file'
 
     def told() -> list[str]:
@@ -475,7 +475,7 @@ def test_a_slurmd_that_starts_anew_leaves_room_for_the_daemonsets_of_its_node(cl
     pod = json.loads(cluster.kubectl("get", "pod", node, "-o", "json"))
     env = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
     assert announced(node) == (int(env["SUNK_LEFT_CPUS"]), int(env["SUNK_LEFT_MIB"]))
-    cluster.login("timeout 110 srun -N2 --mem=100 true")
+    cluster.login("timeout 220 srun -N2 --mem=100 true")
 
 
 @on_request
@@ -505,7 +505,7 @@ def test_users_of_a_directory_service_log_in_and_run_jobs_and_partitions_know_th
         as_ada = "setpriv --reuid=2000 --regid=2000 --clear-groups"
         cluster.login(f"cd /tmp; {as_ada} sbatch -p labs -J adas --output=/dev/null --wrap=true")
 
-        ran = cluster.login(f"timeout 110 {ssh} srun -N2 -p labs -J graces id -un")
+        ran = cluster.login(f"timeout 220 {ssh} srun -N2 -p labs -J graces id -un")
 
         assert ran.split() == ["grace", "grace"]
         wait_for("ada's refusal", lambda: "not in group" in cluster.login("squeue -h -n adas -o %r"))
@@ -609,7 +609,7 @@ def test_an_update_by_helm_waits_for_a_job_and_nodes_go_come_and_are_rolled_back
     for node in nodes():
         cluster.kubectl("exec", node, "--", "test", "!", "-e", "/var/spool/slurmd/hello")
     assert (cluster.secrets(), cluster.uids("persistentvolumeclaim")) == kept
-    assert cluster.login("timeout 110 srun -N2 true") == ""
+    assert cluster.login("timeout 220 srun -N2 true") == ""
 
 
 @on_request
@@ -705,7 +705,7 @@ def test_hooks_are_called_with_tls_and_a_renewed_certificate_is_taken_over(
 
     install(required=False)
     wait_for("compute Pods with the CA", is_required, pause_s=5.0)
-    cluster.login("timeout 110 srun -N2 true")  # Its prologs lock both nodes.
+    cluster.login("timeout 220 srun -N2 true")  # Its prologs lock both nodes.
     pod = walker()
     pod["metadata"]["name"] = "encrypted"
     cluster.apply(pod)
@@ -719,7 +719,7 @@ def test_hooks_are_called_with_tls_and_a_renewed_certificate_is_taken_over(
         return cluster.login(f"python3 -c 'import ssl; print(ssl.get_server_certificate((\"{at}\", 8443)))'")
 
     wait_for("the new certificate", lambda: shown().strip() == renewed.strip())
-    cluster.login("timeout 110 srun -N2 true")
+    cluster.login("timeout 220 srun -N2 true")
     assert cluster.uids("pod") == before
     cluster.install_slurm()
     cluster.await_idle()
@@ -748,7 +748,7 @@ def test_a_cluster_changes_to_tls_while_jobs_start_on_old_nodes_and_then_no_toke
         cluster.await_idle()
 
     def works(name: str) -> None:
-        cluster.login("timeout 110 srun -N2 true")  # Its prologs lock the nodes.
+        cluster.login("timeout 220 srun -N2 true")  # Its prologs lock the nodes.
         pod = walker()
         pod["metadata"]["name"] = name
         cluster.apply(pod)
@@ -953,7 +953,7 @@ def test_an_uninstall_that_is_killed_is_taken_up_again(cluster: Cluster) -> None
 def test_uninstall_keeps_keys_state_and_accounting_and_a_new_release_takes_them_over(
     cluster: Cluster,
 ) -> None:
-    cluster.login("timeout 110 srun -J remembered true")
+    cluster.login("timeout 220 srun -J remembered true")
     kept = cluster.secrets(), cluster.uids("persistentvolumeclaim")
 
     cluster.uninstall_slurm()
@@ -965,7 +965,7 @@ def test_uninstall_keeps_keys_state_and_accounting_and_a_new_release_takes_them_
     cluster.await_idle()
     assert (cluster.secrets(), cluster.uids("persistentvolumeclaim")) == kept
     assert "COMPLETED" in cluster.login("sacct -aXn --name=remembered -o state")
-    cluster.login("timeout 110 srun -N2 true")
+    cluster.login("timeout 220 srun -N2 true")
 
 
 @on_request

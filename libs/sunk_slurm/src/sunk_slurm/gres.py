@@ -22,7 +22,7 @@ _MEMORY = re.compile(r"^(?P<number>[0-9]{1,15}(\.[0-9]{1,15})?)(?P<unit>[KMGTP]?
 _PARENTHESES = re.compile(r"\([^()]*\)")
 _NOT_IN_TYPES: Final = re.compile(r"[^a-z0-9.-]+")
 _HYPHENS: Final = re.compile(
-    r"(-(?:SXM[0-9]*|PCIE|DGXS|FHHL)(?:-[0-9]+GB)?|-?PG[0-9]+-[0-9]+|-[0-9]+[ABCQe](?=-|$))|-"
+    r"(-(?:SXM[0-9]*|PCIE|DGXS|FHHL)(?:-[0-9]+GB)?|-?PG[0-9]+-[0-9]+|-(?:[0-9]+-)?[0-9]+(?:[ACQe]|CME|B[0-9]?)(?=-|$))|-"
 )
 """Of a label; those of form factors, boards and vGPUs are in the driver's name too, others are spaces."""
 _VENDOR: Final = re.compile(r"^(nvidia|amd|intel)[_-]+(?=.)")

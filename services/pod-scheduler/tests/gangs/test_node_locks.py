@@ -135,3 +135,14 @@ def test_a_replacement_is_bound_once_the_node_of_its_seat_is_locked() -> None:
         binding = act(bound, members, STARTED, others)
         assert isinstance(binding, BindMembers)
         assert binding.kube_nodes == {"u9": "kube-n1"}
+
+
+def test_a_replacement_whose_node_is_locked_does_not_wait_for_that_of_another() -> None:
+    seats = {"u8": "n0", "u9": "n1"}
+    bound = replace(record(seats), phase="bound")
+    members = {"u8": member("u8"), "u9": member("u9")}
+
+    binding = act(bound, members, STARTED, (lock("n1"),))
+
+    assert isinstance(binding, BindMembers)
+    assert binding.kube_nodes == {"u8": "kube-n0"}

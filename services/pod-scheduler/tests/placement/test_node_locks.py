@@ -167,3 +167,14 @@ def test_an_explanation_names_the_nodes_that_are_waited_for_and_no_pod_that_is_i
     assert found[0].what == "waits for the lock of gpu-[1-2]"
     assert found[0].since == T0
     assert "secret" not in str(found)
+
+
+def test_a_grant_by_a_clock_that_is_far_behind_is_said_on_the_pod() -> None:
+    old = lock(value="locked_strict", granted=T0 - timedelta(seconds=62))
+    found = at(LATER, seen(pod(), STARTED, replace(MARKED, started=T0), ungranted=(old,)))
+
+    assert isinstance(found, RecordReason)
+    assert found.state.reason == (
+        f"job 7 waits until {SLURM_NODE} is locked for it: the lock is granted to an earlier run of job 7, "
+        "or by a clock that is far behind Slurm's"
+    )

@@ -1,6 +1,6 @@
 """`python3 -m sunk_nodeset_controller.certificates`: keeps a server's certificate for ever.
 
-An API server that does not answer is asked again at the next look. Any other failure ends the program, and
+An API server that does not answer is asked again soon. Any other failure ends the program, and
 Kubernetes starts it again, later each time, and shows that it does.
 """
 
@@ -18,6 +18,7 @@ from sunk_runtime.clock import now
 from sunk_runtime.errors import ConflictError, TransientError
 
 NAME: Final = "certificate"
+AGAIN_S: Final = 5.0
 log: Final = logging.getLogger(__name__)
 
 
@@ -35,6 +36,8 @@ async def start() -> None:
                 await keep(client, place, found.names, now())
             except (TransientError, ConflictError) as error:  # The next look finds what is to be done.
                 log.warning("not looked at", extra={"error": str(error)})
+                await anyio.sleep(min(AGAIN_S, found.look_s))
+                continue
             await anyio.sleep(found.look_s)
 
 

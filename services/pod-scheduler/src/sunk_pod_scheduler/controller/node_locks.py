@@ -20,15 +20,19 @@ class NodeLocks:
         self._waiting: dict[str, set[str]] = {}
         """By Slurm node: whom the next change of its lock wakes, once."""
 
-    def ungranted(self, uid: str, job: AnyJob) -> tuple[LockState, ...] | None:
-        """Return the locks that the *job* of *uid*, if it runs, is not granted yet; None: nobody can say."""
+    def ungranted(self, uid: str, job: AnyJob, *, has_begun: bool) -> tuple[LockState, ...] | None:
+        """Return the locks that the *job* of *uid*, if it runs, is not granted yet; None: nobody can say.
+
+        Slurm starts a script after all prologs, so most jobs never wait for a lock here. If a script
+        *has_begun* all the same, the last lock wakes the job, and no other one: all have to be granted.
+        """
         if not isinstance(job, JobSeen) or not job.is_running:
             return ()
         if not (self.view.is_complete and self.view.undecodable.isdisjoint(job.nodes)):
             return None
         found = ungranted(job, self.view.get)
-        for lock in found:
-            self._waiting.setdefault(lock.node, set()).add(uid)
+        if found and (has_begun or job.is_marked_started):
+            self._waiting.setdefault(found[-1].node, set()).add(uid)
         return found
 
     async def woken(self) -> AsyncIterator[str]:

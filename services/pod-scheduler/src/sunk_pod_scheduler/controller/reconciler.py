@@ -209,7 +209,7 @@ class Reconciler:
             is_overtaken=placement is not stored,
             job=job,
             announced_on=announced_on,
-            ungranted=self._ungranted(uid, placement, shown, job),
+            ungranted=self._ungranted(uid, placement, shown, job, has_begun=bool(announced_on)),
             kube_node=kube_node,
             slurm_node=self._slurm_node(shown.kube_node) if shown and placement is None else "",
             node_problem=why,
@@ -273,11 +273,19 @@ class Reconciler:
         return state.kube_node, why or without_jobs(slurm_node, self._placement_index.nodes_without_jobs())
 
     def _ungranted(
-        self, uid: str, placement: PlacementState | None, pod: PodSeen | None, job: AnyJob
+        self,
+        uid: str,
+        placement: PlacementState | None,
+        pod: PodSeen | None,
+        job: AnyJob,
+        *,
+        has_begun: bool,
     ) -> tuple[LockState, ...] | None:
         """Return the locks that a Pod waits for; one that is bound is not asked about."""
-        is_unbound = placement is not None and pod is not None and not pod.kube_node
-        return self._views.locks.ungranted(uid, job) if is_unbound else ()
+        if placement is None or pod is None or pod.kube_node:
+            return ()
+        has_begun = has_begun or placement.phase == "started"
+        return self._views.locks.ungranted(uid, job, has_begun=has_begun)
 
     def _slurm_node(self, kube_node: str) -> str:
         states = self._views.kube_pods.values() if kube_node else ()

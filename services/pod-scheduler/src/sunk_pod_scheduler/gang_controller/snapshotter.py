@@ -119,9 +119,9 @@ class GangSnapshotter:
         given_away = await self._takers.find(record, needs_by_node(record, members))  # Before the look.
         job = await self._job(GangSeen(uid=gang, members=members, placement=record))
         nodes = job.nodes if isinstance(job, JobSeen) else ()
-        is_unbound = record is not None and any(
-            one.is_well and not one.pod.kube_node for one in members.values()
-        )
+        is_unbound = any(one.is_well and not one.pod.kube_node for one in members.values())
+        announced_on = self._mailbox.announced_on(gang, record.job) if record else ""
+        has_begun = bool(announced_on) or (record is not None and record.phase in {"started", "bound"})
         seen = GangSeen(
             uid=gang,
             members=members,
@@ -130,8 +130,8 @@ class GangSnapshotter:
             # A running member has a placement at all times, be it an older one.
             seats={} if is_overtaken else self._seats(gang, record),
             job=job,
-            announced_on=self._mailbox.announced_on(gang, record.job) if record else "",
-            ungranted=self._views.locks.ungranted(gang, job) if is_unbound else (),
+            announced_on=announced_on,
+            ungranted=self._views.locks.ungranted(gang, job, has_begun=has_begun) if is_unbound else (),
             has_old_number=lost_jobs.has_old_number(job, record, self._placement_index.of_number, now()),
             given_away=given_away,
             is_release_requested=record is not None

@@ -281,11 +281,13 @@ def _bind_replacements(seen: GangSeen, record: PlacementState, gang: Gang) -> Ga
         return Wait(ASK_AGAIN_S)
     locking, unbound = {lock.node for lock in seen.ungranted}, {one.uid for one in replacements}
     waits = {one.uid: one.node for one in gang.members if one.uid in unbound and one.node in locking}
-    if waits:
-        told = {uid: f"job {record.job} waits until {node} is locked for it" for uid, node in waits.items()}
-        notes = {uid: Message(reason=PodReason.WAITING_FOR_LOCK, text=text) for uid, text in told.items()}
-        return Tell(notes=notes, after_s=LOOK_AGAIN_S)
-    return bind(seen, gang)
+    binding = bind(seen, gang)
+    ready = {uid: node for uid, node in binding.kube_nodes.items() if uid not in waits} if binding else {}
+    if ready:
+        return BindMembers(gang=gang, kube_nodes=ready)
+    told = {uid: f"job {record.job} waits until {node} is locked for it" for uid, node in waits.items()}
+    notes = {uid: Message(reason=PodReason.WAITING_FOR_LOCK, text=text) for uid, text in told.items()}
+    return Tell(notes=notes, after_s=LOOK_AGAIN_S) if notes else None
 
 
 def _listed(names: list[str]) -> str:

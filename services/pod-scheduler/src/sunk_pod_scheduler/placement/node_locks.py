@@ -16,7 +16,7 @@ from sunk_events.requests import Finding
 from sunk_pod_scheduler.placement.actions import RecordReason, Wait
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S
 from sunk_pod_scheduler.placement.model import JobSeen, Seen
-from sunk_pod_scheduler.placement.pending_jobs import in_prolog
+from sunk_pod_scheduler.placement.pending_jobs import in_prolog, waits_for_lock
 from sunk_slurm import granted_locks, hostlist
 
 _EVER: Final = datetime.min.replace(tzinfo=UTC)
@@ -40,7 +40,13 @@ def waiting(seen: Seen, placement: PlacementState, job: JobSeen, now: datetime) 
     """
     if placement.lost is not None or seen.ungranted == ():
         return None
-    return Wait(ASK_AGAIN_S) if seen.ungranted is None else in_prolog(placement, job, now)
+    if seen.ungranted is None:
+        return Wait(ASK_AGAIN_S)
+    for lock in seen.ungranted:
+        if any(one.granted is not None for one in _own(lock, job)):
+            why = f"job {job.job} waits until {lock.node} is locked for it: the lock is {_stand(lock, job)}"
+            return waits_for_lock(placement, job, now, why)
+    return in_prolog(placement, job, now)
 
 
 def finding(seen: Seen, job: JobSeen) -> Finding | None:

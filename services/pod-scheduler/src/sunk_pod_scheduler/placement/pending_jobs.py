@@ -106,7 +106,15 @@ def starting(placement: PlacementState, job: JobSeen, now: datetime, limits: Lim
 def in_prolog(placement: PlacementState, job: JobSeen, now: datetime) -> Wait | RecordReason:
     """Say that a job that runs waits for the locks of its nodes, once that takes long."""
     where = hostlist.compress(job.nodes)
-    reason = f"job {job.job} waits in its prolog until {where} is locked for it"
+    return waits_for_lock(
+        placement, job, now, f"job {job.job} waits in its prolog until {where} is locked for it"
+    )
+
+
+def waits_for_lock(
+    placement: PlacementState, job: JobSeen, now: datetime, reason: str
+) -> Wait | RecordReason:
+    """Say that a job that runs waits for a lock, and for which *reason*, once that takes long."""
     return _report(placement, job, now, reason, PodReason.WAITING_FOR_LOCK, quiet_s=WAITING_FIRST_S)
 
 
