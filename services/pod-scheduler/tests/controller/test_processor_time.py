@@ -366,7 +366,11 @@ INPUTS: Final = {
     ),
     "a gang of 1,024 Pods": Input(gang(1024, lambda number, _: member(number)), BOUND),
     "256 empty terms": Input(having(affinity=affinity(*[NodeSelectorTerm()] * 256)), NO_NODE),
-    "255 comparisons": Input(having(affinity=affinity(expressions("Lt", "9" * 63))), BOUND),
+    "255 comparisons": Input(having(affinity=affinity(expressions("Lt", "9" * 18))), BOUND),
+    # As Kubernetes 1.31 takes them; for it, too, what has more than 64 bits is no number.
+    "255 comparisons with thousands of digits": Input(
+        having(affinity=affinity(expressions("Lt", "9" * 4000))), PodReason.NO_NODE_FITS
+    ),
     "10,000 excluded nodes of long names": Input(alone(excluded_nodes="1" * 240 + "[0-9999]"), BOUND),
     "a gang of Pods with 255 sidecars": Input(
         gang(16, lambda number, _: member(number, spec=replace(manifest().spec, init_containers=SIDECARS))),
