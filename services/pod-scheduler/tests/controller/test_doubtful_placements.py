@@ -1,8 +1,6 @@
 """Placements that came back with an older bucket and are as they were: others wait to hear that they hold."""
 
-from collections.abc import AsyncGenerator, Generator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -16,7 +14,7 @@ from sunk_pod_scheduler.placement.actions import Wait
 from sunk_pod_scheduler.placement.events import EventSource, facts
 from sunk_pod_scheduler.placement.model import JobUnknown, Observed
 from sunk_runtime.errors import BusUnavailableError, ConflictError
-from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
@@ -28,20 +26,6 @@ T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
 def placed(uid: str, node: str = "n1") -> PlacementState:
     return PlacementState(changed=T0, uid=uid, namespace="team", pod=uid, phase="bound", job=7, node=node)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Generator[NatsServer]:
-    with NatsServer(tmp_path / "nats") as server:
-        yield server
-
-
-@pytest.fixture
-async def bus(server: NatsServer) -> AsyncGenerator[Bus]:
-    settings = BusSettings(url=server.url)
-    async with connect(settings, "test") as bus:
-        await bus.provision("c1", settings)
-        yield bus
 
 
 def context(bus: Bus, view: StateView[PlacementState]) -> Context:

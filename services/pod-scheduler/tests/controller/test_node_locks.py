@@ -1,8 +1,6 @@
 """Locks on a real bus: who waits for one is woken by its next change, and nothing else wakes him."""
 
-from collections.abc import AsyncGenerator, Generator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -44,7 +42,7 @@ from sunk_pod_scheduler.testing.builders import (
     placement,
 )
 from sunk_pod_scheduler.testing.memory_pods import MemoryPods
-from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.jetstream import Bus
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
@@ -54,20 +52,6 @@ pytestmark = pytest.mark.anyio
 
 RUNS = replace(job(reason="JobHeldUser", nodes=("n1", "n2")), started=T0)
 """As after a hold in its prolog: Slurm starts its script although a prolog waits for its lock."""
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Generator[NatsServer]:
-    with NatsServer(tmp_path / "nats") as server:
-        yield server
-
-
-@pytest.fixture
-async def bus(server: NatsServer) -> AsyncGenerator[Bus]:
-    settings = BusSettings(url=server.url)
-    async with connect(settings, "test") as bus:
-        await bus.provision("c1", settings)
-        yield bus
 
 
 async def write(bus: Bus, view: StateView[LockState], state: LockState) -> None:
