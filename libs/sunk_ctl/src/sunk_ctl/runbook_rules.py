@@ -93,7 +93,7 @@ RULES: Final = (
         alert="SunkBusFull",
         series=("sunk_bus_full", "sunk_publishes_failed_total"),
         finds=bus_full,
-        fix="Remove streams of Slurm clusters that are gone, as the user admin (security.md).",
+        fix="Remove streams of Slurm clusters that are gone.",
     ),
     Rule(
         alert="SunkClockOff",
