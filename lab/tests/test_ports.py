@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from sunk_lab.errors import LabError
 from sunk_lab.ports import free_ports, give_back
 
 TAKE = """
@@ -50,11 +49,9 @@ def test_a_port_is_given_again_once_its_process_has_ended_or_given_it_back(
         return port
 
     monkeypatch.setattr("random.randrange", chosen)
-    refusal = "no 1 free ports in a row between 20000 and 31000"
-
-    with pytest.raises(LabError, match=refusal):
-        free_ports(1)
-    assert take(port).endswith(refusal)
+    another = free_ports(1)
+    assert another != port
+    assert take(port) not in {str(port), str(another)}
     give_back(port, 1)
 
     assert take(port) == str(port)

@@ -320,17 +320,18 @@ class Jobs:
             self._ctld.send(job.batch_host or job.nodes[0], "resume", job.job_id, job.life)
 
     def hold(self, jobs: list[JobRecord], *, is_admin: bool = True) -> None:
-        """Hold those that wait."""
+        """Hold those that wait; those that run say so and run on, also one that is in its prolog."""
         for job in jobs:
-            if job.is_pending:
+            if job.is_pending or job.base == "RUNNING":
                 self._hold(job, "", is_admin=is_admin)
 
     def release(self, jobs: list[JobRecord]) -> None:
         """Release those that are held; of one that runs the priority is that of a new one then."""
         for job in jobs:
+            is_held = not job.priority and (job.is_pending or job.base == "RUNNING")
             if job.base == "RUNNING":
                 job.priority = 1
-            if job.is_pending and not job.priority:
+            if is_held:
                 job.priority, job.reason, job.description = 1, "None", ""
                 self._ctld.job_changed(job)
         self._ctld.scheduling.soon()
