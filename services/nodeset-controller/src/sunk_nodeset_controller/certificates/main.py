@@ -32,13 +32,13 @@ async def start() -> None:
     )
     async with connect(NAME, kubeconfig=found.kubeconfig) as client:
         while True:
+            rest_s = found.look_s
             try:
                 await keep(client, place, found.names, now())
             except (TransientError, ConflictError) as error:  # The next look finds what is to be done.
                 log.warning("not looked at", extra={"error": str(error)})
-                await anyio.sleep(min(AGAIN_S, found.look_s))
-                continue
-            await anyio.sleep(found.look_s)
+                rest_s = min(AGAIN_S, rest_s)
+            await anyio.sleep(rest_s)
 
 
 def main() -> None:

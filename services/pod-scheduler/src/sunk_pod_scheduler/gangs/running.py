@@ -1,7 +1,7 @@
 """A gang whose members run: which have done their work, which have died, and which Pods replace the dead."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -102,12 +102,15 @@ def ends(record: PlacementState, reason: str, now: datetime, *, exit_code: int =
     return Record(state=replace(ending(record, reason, now).state, exit_code=exit_code, node=""))
 
 
-def bind(seen: GangSeen, gang: Gang) -> BindMembers | None:
-    """Return the binding of everybody who has a seat and is on no Node yet."""
+def bind(seen: GangSeen, gang: Gang, locking: Collection[str] = ()) -> BindMembers | None:
+    """Return the binding of everybody who has a seat, on a node not *locking*, and is on no Node yet."""
     unbound = {
         member.uid: seen.kube_nodes[member.node]
         for member in gang.members
-        if (found := seen.members.get(member.uid)) is not None and found.is_well and not found.pod.kube_node
+        if member.node not in locking
+        and (found := seen.members.get(member.uid)) is not None
+        and found.is_well
+        and not found.pod.kube_node
     }
     return BindMembers(gang=gang, kube_nodes=unbound) if unbound else None
 
@@ -279,15 +282,17 @@ def _bind_replacements(seen: GangSeen, record: PlacementState, gang: Gang) -> Ga
         return Tell(notes=problems, after_s=LOOK_AGAIN_S)
     if any(node not in seen.kube_nodes for node in distinct(gang)) or seen.ungranted is None:
         return Wait(ASK_AGAIN_S)
-    locking, unbound = {lock.node for lock in seen.ungranted}, {one.uid for one in replacements}
-    waits = {one.uid: one.node for one in gang.members if one.uid in unbound and one.node in locking}
-    binding = bind(seen, gang)
-    ready = {uid: node for uid, node in binding.kube_nodes.items() if uid not in waits} if binding else {}
-    if ready:
-        return BindMembers(gang=gang, kube_nodes=ready)
-    told = {uid: f"job {record.job} waits until {node} is locked for it" for uid, node in waits.items()}
-    notes = {uid: Message(reason=PodReason.WAITING_FOR_LOCK, text=text) for uid, text in told.items()}
-    return Tell(notes=notes, after_s=LOOK_AGAIN_S) if notes else None
+    if binding := bind(seen, gang, {lock.node for lock in seen.ungranted}):
+        return binding
+    node_by_uid = {one.uid: one.node for one in gang.members}
+    notes = {
+        one.uid: Message(
+            reason=PodReason.WAITING_FOR_LOCK,
+            text=f"job {record.job} waits until {node_by_uid[one.uid]} is locked for it",
+        )
+        for one in replacements
+    }
+    return Tell(notes=notes, after_s=LOOK_AGAIN_S)
 
 
 def _listed(names: list[str]) -> str:
