@@ -135,7 +135,12 @@
 {{- end -}}
 {{- $claim := (first .spec.volumeClaimTemplates).spec -}}
 {{- $size := $claim.resources.requests.storage -}}
-{{- if ne (include "sunk.mebibytes" $size) (include "sunk.mebibytes" $nats.persistence.size) -}}
+{{- $held := include "sunk.mebibytes" $size | int64 -}}
+{{- $wanted := include "sunk.mebibytes" $nats.persistence.size | int64 -}}
+{{- if lt $held $wanted -}}
+{{- fail (printf "nats.persistence.size: the volumes have %s, and an upgrade alone does not make them %s. Enlarge the claims first, no data is lost: helm/sunk/README.md, \"Larger volumes\"" $size $nats.persistence.size) -}}
+{{- end -}}
+{{- if gt $held $wanted -}}
 {{- fail (printf "nats.persistence.size: the volumes have %s and cannot become %s. %s" $size $nats.persistence.size $way) -}}
 {{- end -}}
 {{- $class := $nats.persistence.storageClassName -}}
