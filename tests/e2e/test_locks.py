@@ -1,5 +1,6 @@
 """Locks that fail, on the whole stack: real kubelets, a real Slurm, our scripts as slurmd starts them."""
 
+import re
 import time
 from collections.abc import Generator
 from threading import Event, Thread
@@ -110,13 +111,25 @@ def stays_drained(stage: Stage, node: ComputeNode, *, for_s: float) -> None:
         time.sleep(1)
 
 
-def slow_pod(name: str, kube_node: str) -> Object:
-    """Return a Pod whose container takes all but a second of its grace period of 20 s to end."""
-    pod = kept_pod(name, kube_node)
-    del pod["metadata"]["finalizers"]
-    pod["spec"]["terminationGracePeriodSeconds"] = 20
-    pod["spec"]["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"] = 19
-    return pod
+def test_an_srun_that_waits_for_a_pod_says_at_its_terminal_which_node_that_leaves_and_by_when(
+    stage: Stage,
+) -> None:
+    do, name, (node, terminal, *_) = stage.deeds, fresh("leaves"), stage.nodes
+    do.kube.create(manifests.slow_pod(name, node.kube_node, leaves_after_s=199))
+    until(f"{name} running", lambda: phase(stage, name) == "Running", lambda: phase(stage, name))
+    file = f"{SPOOL}/{name}"
+    line = f"(srun -w {node.node} echo ran; echo ended=$?) >{file} 2>&1 </dev/null &"
+
+    def shown() -> list[str]:
+        return stage.in_slurmd(terminal, "cat", file).splitlines()
+
+    stage.in_slurmd(terminal, "bash", "-c", line)
+    said = rf"srun: job \d+ waits: 1 Pod has to leave node {node.node}, the last by \d\d:\d\d:\d\d UTC"
+    until("what it waits for", lambda: any(re.fullmatch(said, one) for one in shown()), shown)
+    assert "ran" not in shown()
+    let_go(stage, name)
+    until("its end", lambda: {"ran", "ended=0"} <= {*shown()}, shown)
+    do.unlocked(node)
 
 
 def tolerating_daemonset(name: str, kube_node: str) -> Object:
@@ -162,7 +175,7 @@ def test_a_pod_that_takes_its_grace_period_of_20_s_holds_the_job_up_and_a_daemon
     do.kube.apply(tolerating_daemonset(name, node.kube_node))
     try:
         agent = do.deployment_runs(name)
-        do.kube.create(slow_pod(slow, node.kube_node))
+        do.kube.create(manifests.slow_pod(slow, node.kube_node, leaves_after_s=19))
         until(f"{slow} running", lambda: phase(stage, slow) == "Running", lambda: phase(stage, slow))
         with Witness(lambda: phase(stage, slow) == "Running") as witness:
             job = do.slurm.submit(JOB_SCRIPT, node=node.node, name="held-up")

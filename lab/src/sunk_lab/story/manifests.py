@@ -36,6 +36,25 @@ def deployment(name: str, kube_node: str, *, leaves_after_s: int = 1) -> Object:
     }
 
 
+def slow_pod(name: str, kube_node: str, *, leaves_after_s: int) -> Object:
+    """Return a Pod on *kube_node* whose container takes all but a second of its grace period to end."""
+    container = {
+        "name": "main",
+        "image": PAUSE,
+        "lifecycle": {"preStop": {"sleep": {"seconds": leaves_after_s}}},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "nodeName": kube_node,
+            "terminationGracePeriodSeconds": leaves_after_s + 1,
+            "containers": [container],
+        },
+    }
+
+
 def placed_pod(name: str, *, grace_s: int = GRACE_S, cpu: str = "1", memory: str = "100Mi") -> Object:
     """Return a Pod that names the scheduler, with requests and a grace period that Slurm can keep."""
     resources: Object = {"requests": {"cpu": cpu, "memory": memory}} if cpu else {}
