@@ -166,6 +166,23 @@ def test_a_component_whose_words_say_that_it_is_over_is_waited_for(
     assert json.dumps(body).isascii()
 
 
+def test_the_prologs_and_epilogs_that_a_user_gives_srun_run_as_that_user(
+    cluster: Cluster, gateway: ScriptedGateway
+) -> None:
+    folder, user = "/lab/spool/by-users", "1"
+    cluster.slurm.exec("install", "-d", "-m", "1777", folder)
+    cluster.slurm.write_file("of-a-user", f"#!/bin/bash\nid -u >>{folder}/$$\n")
+    given = (f"--{when}=/lab/etc/of-a-user" for when in ("prolog", "epilog", "task-prolog", "task-epilog"))
+    as_user = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups")
+
+    cluster.slurm.exec(*as_user, "srun", "--chdir=/", "-w", cluster.first, *given, "true")
+
+    cluster.until_idle()
+    ran = cluster.slurm.exec("bash", "-c", f"cat {folder}/*").split()
+    assert (len(ran), set(ran)) == (4, {user})
+    assert [path for path, _, _ in gateway.sent if path == prehook(cluster.first)]
+
+
 def test_a_job_with_more_words_than_a_message_of_ours_has_is_refused_like_any_other(
     cluster: Cluster, gateway: ScriptedGateway
 ) -> None:

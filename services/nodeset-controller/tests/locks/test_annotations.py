@@ -1,10 +1,13 @@
 """A lock as it stands on the Node and as the bus has it."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sunk_events.locks import LockState
 from sunk_kube.objects import Node, Taint
@@ -97,6 +100,42 @@ def test_a_lock_that_nobody_looks_after_is_found_but_not_another_clusters() -> N
 )
 def test_nonsense_on_a_node_is_no_lock(annotations: dict[str, str]) -> None:
     assert read(node(annotations=annotations), TAINT) == OPEN
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.just(T0.isoformat()),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["job", "level", "asked", "granted", "x"]), inner, max_size=5)
+    ),
+    max_leaves=30,
+).map(json.dumps)
+HOLDERS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "job": st.integers(-1, 1 << 40),
+            "level": st.sampled_from(["normal", "strict", "odd"]),
+            "asked": st.sampled_from([T0.isoformat(), "yesterday", None]),
+        },
+        optional={"granted": st.sampled_from([T0.isoformat(), "", 1])},
+    ),
+    max_size=4,
+).map(json.dumps)
+
+
+@given(
+    st.sampled_from(["false", "pending", "locked", "locked_strict", "", "Locked"]) | st.text(max_size=20),
+    st.text(max_size=50) | JSON | HOLDERS,
+)
+def test_whatever_is_written_on_a_node_is_read_as_a_lock_and_written_back_as_the_same(
+    value: str, holders: str
+) -> None:
+    before = node(annotations={ANNOTATION_LOCK: value, ANNOTATION_LOCK_HOLDERS: holders})
+
+    found = read(before, TAINT)
+
+    assert read(patched(before, found), TAINT) == found
+    assert all(holder.job > 0 for holder in found.holders)
 
 
 def known(lock: NodeLock) -> LockState:

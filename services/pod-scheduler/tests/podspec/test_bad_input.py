@@ -8,9 +8,34 @@ from msgspec.structs import replace
 
 from sunk_kube.objects import OwnerReference
 from sunk_kube.pods import Container, PodResourceClaim, PodSpec, ResourceRequirements
-from sunk_kube.wellknown import JOB_ANNOTATIONS, PREFIX
+from sunk_kube.wellknown import (
+    ANNOTATION_GANG,
+    ANNOTATION_GANG_MEMBERS_PER_NODE,
+    ANNOTATION_GANG_MIN_AVAILABLE,
+    ANNOTATION_GANG_POLICY,
+    ANNOTATION_GANG_RANK,
+    ANNOTATION_GANG_SIZE,
+    JOB_ANNOTATIONS,
+    PREFIX,
+)
 from sunk_pod_scheduler.placement import marks, tokens
-from sunk_pod_scheduler.placement.gang_membership import membership
+from sunk_pod_scheduler.placement.gang_membership import (
+    ANNOTATION_COMPLETION_INDEX,
+    ANNOTATION_LWS_SIZE,
+    LABEL_JOBSET_JOB,
+    LABEL_JOBSET_NAME,
+    LABEL_JOBSET_RESTART,
+    LABEL_JOBSET_UID,
+    LABEL_LWS_GROUP,
+    LABEL_LWS_NAME,
+    LABEL_LWS_WORKER,
+    LABEL_POD_GROUP,
+    SIZE_MAX,
+    gang_options,
+    membership,
+    order,
+    published_rank,
+)
 from sunk_pod_scheduler.placement.job_description import Placeholder, describe
 from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.podspec.namespace_policy import Policy
@@ -117,6 +142,65 @@ def test_whatever_is_written_is_judged(annotations: dict[str, str], amount: str)
             assert msgspec.json.encode(describe(asked, found, NodeChoice(), 0, MADE))
         else:
             assert found
+
+
+LABELS = (
+    LABEL_POD_GROUP,
+    LABEL_LWS_NAME,
+    LABEL_LWS_GROUP,
+    LABEL_LWS_WORKER,
+    LABEL_JOBSET_NAME,
+    LABEL_JOBSET_UID,
+    LABEL_JOBSET_RESTART,
+    LABEL_JOBSET_JOB,
+)
+WRITTEN = (
+    ANNOTATION_COMPLETION_INDEX,
+    ANNOTATION_GANG,
+    ANNOTATION_GANG_MEMBERS_PER_NODE,
+    ANNOTATION_GANG_MIN_AVAILABLE,
+    ANNOTATION_GANG_POLICY,
+    ANNOTATION_GANG_RANK,
+    ANNOTATION_GANG_SIZE,
+    ANNOTATION_LWS_SIZE,
+)
+LABEL = st.from_regex(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,20}[A-Za-z0-9])?", fullmatch=True)
+"""As the API server takes them."""
+
+
+@given(
+    st.dictionaries(st.sampled_from(LABELS), LABEL),
+    st.dictionaries(st.sampled_from(WRITTEN), st.text(max_size=30) | st.integers().map(str)),
+)
+def test_whatever_is_written_of_a_gang_is_read_in_bounds_or_refused_in_few_words(
+    labels: dict[str, str], annotations: dict[str, str]
+) -> None:
+    pod = manifest(annotations=annotations)
+    gang = membership(replace(pod, metadata=replace(pod.metadata, labels=labels)))
+    options, problems = gang_options(annotations)
+    rank = published_rank(annotations)
+
+    if gang is not None:
+        assert gang.namespace == pod.metadata.namespace
+        assert gang.size is None or 1 <= gang.size <= SIZE_MAX
+        assert order(gang.index, "a-2") < order(gang.index, "a-10")
+    for number in (options.size, options.members_per_node, options.min_available):
+        assert number is None or 1 <= number <= SIZE_MAX
+    assert rank is None or 0 <= rank < 10**6
+    assert all(len(problem) < 400 for problem in problems)
+
+
+@given(st.text(max_size=200), st.integers(-(1 << 70), 1 << 70), st.integers(-5, 1 << 40))
+def test_no_text_but_our_own_claims_a_job_or_marks_one(text: str, job: int, attempt: int) -> None:
+    ours = marks.claim(KEY, "uid", 3, 7)
+    extra = marks.extra_text(KEY, "uid", "default/infer", 3, 7)
+
+    assert marks.read_claim(KEY, "uid", text) is None
+    assert marks.read_extra(KEY, text, 7) is None
+    for changed in (ours.replace(":7,", f":{job},"), ours.replace(":3,", f":{attempt},")):
+        assert changed == ours or marks.read_claim(KEY, "uid", changed) is None
+    assert marks.read_claim(KEY, f"u{text}", ours) is None
+    assert marks.read_extra(KEY, extra, job) is None or job == 7
 
 
 PATH = "../../../../../../api/v1/pods?watch=true"

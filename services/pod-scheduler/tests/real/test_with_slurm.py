@@ -1649,24 +1649,29 @@ async def is_for(found: World, job: int, reason: str) -> bool:
 async def test_a_job_that_its_user_holds_releases_and_calls_started_in_its_prolog_binds_none_before_its_lock(
     nats: NatsServer, locking: HostSlurm, free_tcp_port: int
 ) -> None:
-    async with world(nats, locking, free_tcp_port) as found, running(found):
+    async with world(nats, locking, free_tcp_port) as found:
         await tell_locks(found, *found.names, job=None)
         found.pods.put(manifest())
-        await until(lambda: found.phase(UID) == "released")
-        (job,) = await found.alive()
-        await until(partial(is_for, found, job.job_id, "Prolog"))
-        await tell_locks(found, *found.names, job=job.job_id)
-        user = ("setpriv", "--reuid", str(Policy().user_id), "--clear-groups", "scontrol")
-        locking.exec(*user, "hold", str(job.job_id))
-        locking.exec(*user, "release", str(job.job_id))
-        locking.exec(*user, "update", f"JobId={job.job_id}", f"Extra={job.extra}{marks.STARTED}")
-        assert await is_for(found, job.job_id, "None")
-        await until(lambda: found.pods.said.get(UID) == "WaitingForLock")
-        assert (found.phase(UID), found.pods.pods[UID].spec.node_name) == ("released", "")
+        async with running(found):
+            await until(lambda: found.phase(UID) == "released")
+            (job,) = await found.alive()
+            await until(partial(is_for, found, job.job_id, "Prolog"))
+            await tell_locks(found, *found.names, job=job.job_id)
+            user = ("setpriv", "--reuid", str(Policy().user_id), "--clear-groups", "scontrol")
+            locking.exec(*user, "hold", str(job.job_id))
+            locking.exec(*user, "release", str(job.job_id))
+            locking.exec(*user, "update", f"JobId={job.job_id}", f"Extra={job.extra}{marks.STARTED}")
+            assert await is_for(found, job.job_id, "None")
+            await until(lambda: found.pods.said.get(UID) == "WaitingForLock")
+            assert (found.phase(UID), found.pods.pods[UID].spec.node_name) == ("released", "")
 
-        await tell_locks(found, *found.names, job=job.job_id, is_granted=True)
+        async with running(found) as after_a_kill:  # It has heard no script, and the lock is not granted yet.
+            await after_a_kill.reconcile(UID)
+            assert (found.phase(UID), found.pods.pods[UID].spec.node_name) == ("released", "")
+            await tell_locks(found, *found.names, job=job.job_id, is_granted=True)
 
-        await until(lambda: found.is_running(UID))
+            await until(lambda: found.is_running(UID))
+        assert [one.job_id for one in await found.alive()] == [job.job_id]
         for name in found.names:
             locking.write_file(f"locked-{name}", "")
 
