@@ -1,6 +1,8 @@
 """What reaches the terminal, and what the program says of refusals."""
 
 import io
+import re
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
+from rich.text import Text
 from typer.testing import CliRunner
 
 from sunk_ctl import tables
 from sunk_ctl.config import kubeconfig
 from sunk_ctl.main import What, app, path_of
 from sunk_ctl.refusals import NOT_NOW, REFUSED, NoAnswerError, refusal
+from sunk_ctl.running import plain_console
 from sunk_ctl.texts import as_json
 from sunk_events.requests import Finding
 from sunk_events.view import ClusterStatus, Explained, JobRow, Jobs, Part, ServiceRow, Status
@@ -155,12 +159,39 @@ def test_the_kubeconfig_is_the_one_that_kubectl_would_take() -> None:
     assert kubeconfig(None, {}) == Path.home() / ".kube/config"
 
 
-def test_the_shell_completes_commands_and_options() -> None:
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_completes_commands_and_options(shell: str) -> None:
     def completed(*words: str) -> set[str]:
-        told = {"_SUNKCTL_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words)}
-        found = CliRunner(env=told | {"COMP_CWORD": str(len(words) - 1)}).invoke(app, prog_name="sunkctl")
-        return set(found.stdout.split())
+        line = " ".join(words)
+        told = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}  # As bash passes it.
+        told |= {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+        found = CliRunner(env={"_SUNKCTL_COMPLETE": f"complete_{shell}", **told}).invoke(
+            app, prog_name="sunkctl"
+        )
+        of_zsh = re.findall(r'^(?:_arguments .*\(\()?"([^"]+)":', found.stdout, re.MULTILINE)
+        return set(of_zsh if shell == "zsh" else re.findall(r"^\S+", found.stdout, re.MULTILINE))
 
     assert completed("sunkctl", "dr") == {"drain"}
     assert {"events", "top", "undrain", "reboot", "doctor"} <= completed("sunkctl", "")
     assert {"--node", "--pod", "--job", "--follow"} <= completed("sunkctl", "events", "--")
+
+
+def test_colours_are_for_terminals_and_not_with_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shown() -> str:
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stdout", terminal)
+        plain_console().print(Text("d1", style="red"))
+        return terminal.getvalue()
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert shown() == "\x1b[31md1\x1b[0m\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert shown() == "d1\n"
+
+
+class Terminal(io.StringIO):
+    """Standard output that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True

@@ -403,6 +403,22 @@ def test_sunkctl_explains_the_own_pod_and_says_what_to_do_about_the_others(stage
     assert "--clusterrole=sunk-view --user=USER" in wide.stderr
 
 
+def test_kubectl_finds_its_plugin_in_the_path_and_hands_words_and_kubeconfig_on(stage: Stage) -> None:
+    environment = stage.environment("alice")
+    plugin = Path(sys.executable).parent
+    found = subprocess.run(
+        [stage.lab.programs / "kubectl", "sunk", "explain", "pod", "train", "--namespace", "team-a"],
+        env={**environment, "PATH": f"{plugin}:{environment['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "job 11 waits for its turn in Slurm, for " in found.stdout
+
+
 def test_sunkctl_shows_the_whole_to_an_administrator_and_no_control_character(stage: Stage) -> None:
     shown = {word: stage.sunkctl("admin", word) for word in ("status", "nodes", "jobs", "locks")}
     pods = stage.sunkctl("admin", "pods", "-A")
