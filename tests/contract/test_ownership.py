@@ -32,6 +32,7 @@ SPELLING = re.compile(
 )
 """``{}`` stands for what an f-string fills in."""
 JETSTREAM = re.compile(r"\$JS\.API")
+BY_THE_CONSTANT = re.compile(r"from sunk_events\.permissions import .*\b(?:DOMAIN_)?API\b")
 MAY_SPELL = {"libs/sunk_events/src/sunk_events/subjects.py", "lab/src/sunk_lab/nats.py"}
 """The lab may import nothing of the product: a test compares its one subject."""
 MAY_CALL_JETSTREAM = {
@@ -39,6 +40,11 @@ MAY_CALL_JETSTREAM = {
     "libs/sunk_events/src/sunk_events/permissions.py",
     "libs/sunk_events/src/sunk_events/view_user.py",
 }
+CALLS_JETSTREAM_BY_THE_CONSTANT = {
+    "libs/sunk_events/src/sunk_events/subscription/session.py",
+    "libs/sunk_runtime/src/sunk_runtime/mirroring/keeping.py",
+}
+"""ADR 0021 says why nats-py's own calls do not do."""
 
 
 def overlap(one: str, other: str) -> bool:
@@ -150,6 +156,12 @@ def test_nobody_but_subjects_spells_a_subject_a_stream_or_a_bucket(path: Path) -
         assert spelled(path.read_text(), SPELLING) == []
     if path_in_tree(path) not in MAY_CALL_JETSTREAM:
         assert spelled(path.read_text(), JETSTREAM) == []
+
+
+def test_jetstream_is_called_by_hand_only_where_a_decision_says_why() -> None:
+    found = {path_in_tree(path) for path in SOURCES if BY_THE_CONSTANT.search(path.read_text())}
+
+    assert found == CALLS_JETSTREAM_BY_THE_CONSTANT
 
 
 def test_the_walk_goes_over_every_part_of_the_code() -> None:

@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 
     prepare = add("prepare", _prepare, "build programs and images that the lab needs, once")
     prepare.add_argument(
-        "--services", action="store_true", help="the images of the services too, anew after each change"
+        "--services", action="store_true", help="the images of the services too, made again after each change"
     )
     up = add("up", _up, "start what does not run: NATS, Kubernetes, Slurm, the services")
     up.add_argument("--kube", action="store_true", help="Kubernetes alone")
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     add("shell", _shell, text).add_argument("node", nargs="?")
     add("env", _env, "shell variables, to be evaluated")
     add("load", _load, "import image archives into every node").add_argument("archive", type=Path, nargs="+")
-    node = add("node", _node, "break a node, and mend it")
+    node = add("node", _node, "break a node, or repair it")
     node.add_argument("action", choices=("start", "stop", "kill", "cut", "join"))
     node.add_argument("name")
     return parser

@@ -3,6 +3,8 @@
 Arguments: the key's file, the token's file, the user, the tokens' lifetime in seconds; then, where jobs are
 submitted as other users, the file of their tokens and the number of each.
 
+No PyJWT: this file runs in Slurm's image, which has Python's own library only.
+
 Source: Slurm's jwt.html: HS256 over ``exp``, ``iat`` and ``sun``, the user's name. Slurm takes his number too
 (24.11 and 26.05, measured).
 """

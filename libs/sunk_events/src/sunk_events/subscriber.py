@@ -11,7 +11,7 @@ time is handled, in order, also if the handler fails; what a restart repeats and
 bounded; no fact is passed over without a word.
 """
 
-import asyncio
+import asyncio  # Programs of other teams have no anyio.
 import inspect
 import logging
 import re

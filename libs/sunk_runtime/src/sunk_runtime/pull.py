@@ -4,9 +4,9 @@
 What must stay true: at most `BATCH` messages are asked for and not yet taken, so what waits here is bounded
 although nats-py's own limits, which drop, are off; what came is handed over in order, none is left out.
 
-Source: NATS ADR-37. nats-py's own `fetch` costs five times as much per message, and its push consumers
-notice a restarted server 19 s late; here a connection that breaks ends the pull at once, a missed heartbeat
-within `DEAD_S`.
+Source: NATS ADR-37. nats-py's own `fetch` costs five times as much per message, and does not notice
+missing heartbeats (ADR 0021); here a connection that breaks ends the pull at once, a missed heartbeat within
+`DEAD_S`.
 """
 
 from collections import deque

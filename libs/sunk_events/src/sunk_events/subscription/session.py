@@ -11,7 +11,7 @@ So no answer is waited for that went with the former connection, and nothing of 
 Source: nats-py 2.16, which tells a denial to `error_cb` only; NATS ADR-37 (pull) and ADR-60 (reset).
 """
 
-import asyncio
+import asyncio  # Programs of other teams have no anyio.
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping

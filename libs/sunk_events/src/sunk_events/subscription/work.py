@@ -3,7 +3,7 @@
 What must stay true: a fact is acknowledged only after its handler has returned; what failed is handled again.
 """
 
-import asyncio
+import asyncio  # Programs of other teams have no anyio.
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
