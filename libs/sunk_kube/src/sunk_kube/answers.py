@@ -83,7 +83,7 @@ def refusal(doing: str, status: int, data: bytes, headers: Mapping[str, str]) ->
 def _read(data: bytes) -> Status:
     try:
         return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Status()  # A proxy's page, or nothing.
 
 

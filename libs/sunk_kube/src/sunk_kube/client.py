@@ -267,7 +267,7 @@ class KubeClient:
                 return decoder.decode(data)
             except RecursionError:
                 return decoder.decode(shallow(data))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise KubeUnavailableError(f"{doing}: not what an API server answers: {error}") from error
 
 

@@ -154,7 +154,7 @@ class Following(Generic[T]):
                 event, found = self._read(shallow(line))
             if found is None:
                 return version_of(_marks.decode(event.object))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise KubeUnavailableError(f"watch {self.resource.plural}: no event: {error}") from error
         self._changed(found, is_gone=event.type == "DELETED")
         return version_of(found)

@@ -89,7 +89,7 @@ def _understood(message: Msg | None) -> Ack:
         raise NoStreamResponseError
     try:
         ack = _decoder.decode(message.data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NatsError("the answer is none of JetStream's") from error
     if ack.error is None and ack.seq <= 0:
         raise NatsError("the answer names no sequence")

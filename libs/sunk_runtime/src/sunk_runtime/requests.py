@@ -72,7 +72,7 @@ def _stored_by(data: bytes) -> str:
     """Return the stream whose acknowledgement *data* is, if it is one."""
     try:
         return msgspec.json.decode(data, type=_Stored).stream
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
 
 

@@ -30,7 +30,7 @@ def left(data: bytes, now: datetime) -> dict[str, float]:
     try:
         until = msgspec.json.decode(data, type=Leaves).until
         counts_s = {node: (end - now).total_seconds() for node, end in until.items()}
-    except (msgspec.DecodeError, TypeError) as error:  # A time without a zone is none.
+    except (msgspec.DecodeError, TypeError, RecursionError) as error:  # A time without a zone is none.
         raise TransientError(f"leaves on the bus: {error}") from error
     return {node: min(left_s, LEAVE_S) for node, left_s in counts_s.items() if left_s > 0}
 
