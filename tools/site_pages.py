@@ -20,6 +20,10 @@ from mkdocs.structure.pages import Page
 ROOT: Final = Path(__file__).parents[1]
 _LINK: Final = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _ELSEWHERE: Final = re.compile(r"[a-z]+:|#")
+PICTURES: Final = Path("build/pictures")
+"""Where the `pictures` tasks put what they draw."""
+_SHOWN: Final = {"docs/metrics.md": "*.svg", "docs/page.md": "page-*.png"}
+"""Which pictures the site adds to the end of a page, if they are there; the repository holds none of them."""
 _FENCED: Final = re.compile(r"(?ms)^[ ]*```.*?^[ ]*```[ ]*$")
 
 
@@ -35,16 +39,29 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     found = Files([file for file in files if file.src_dir != config.docs_dir])
     for path in (*pages, *sorted(_linked(pages))):
         found.append(File(path, str(ROOT), config.site_dir, config.use_directory_urls))
+    for picture in (picture for page in _SHOWN for picture in _pictures(page)):
+        found.append(File(str(picture), str(ROOT), config.site_dir, config.use_directory_urls))
     return found
 
 
 def on_page_markdown(markdown: str, /, *, page: Page, **_: object) -> str:
     """Return the page as Python-Markdown reads it; a link to a folder leads to its README, or is none."""
+    path = page.file.src_uri
+    shown = [
+        f"![{picture.stem}]({os.path.relpath(picture, PurePosixPath(path).parent)})"
+        for picture in _pictures(path)
+    ]
     return mdformat.text(  # pyright: ignore[reportUnknownMemberType] - a parameter that we do not use has no type
-        _without_folders(markdown, page.file.src_uri),
+        "\n\n".join([_without_folders(markdown, path), *(["## Pictures"] if shown else []), *shown]),
         extensions={"gfm", "tables", "mkdocs"},
         options={"no_mkdocs_math": True},
     )
+
+
+def _pictures(page: str) -> list[Path]:
+    """Return the pictures of *page* that are there, as paths in the repository."""
+    wanted = _SHOWN.get(page)
+    return [found.relative_to(ROOT) for found in sorted((ROOT / PICTURES).glob(wanted))] if wanted else []
 
 
 def _pages() -> tuple[str, ...]:

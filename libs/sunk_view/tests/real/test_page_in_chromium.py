@@ -4,6 +4,7 @@
 Chromium is Debian's. Each user has a browser window and a `sunkctl ui` of their own.
 """
 
+import os
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -221,6 +222,12 @@ def cell(page: Page, name: str) -> Any:  # noqa: ANN401 - a locator
     return page.locator(f'[data-node="{name}"]')
 
 
+def take(page: Page, name: str) -> None:
+    """Keep a picture of the page, if `./task pictures:page` asks for it."""
+    if folder := os.environ.get("SUNK_PICTURES"):  # noqa: TID251 - no setting of a program
+        page.screenshot(path=Path(folder) / f"page-{name}.png")
+
+
 def test_each_state_lock_and_workload_has_its_own_look_and_words(stage: Stage) -> None:
     with stage.page("admin") as page:
         expect(page.locator("#live")).to_have_class("live")
@@ -230,6 +237,7 @@ def test_each_state_lock_and_workload_has_its_own_look_and_words(stage: Stage) -
         shapes = {state: cell(page, f"n-{state}").evaluate(SHAPE) for state in looks}
         labels = {state: cell(page, f"n-{state}").get_attribute("aria-label") or "" for state in looks}
         letters = {state: cell(page, f"n-{state}").get_attribute("data-letter") for state in looks}
+        take(page, "nodes")
         page.click('[data-state="draining"]')
         filtered = page.locator("[role=option]").count()
 
@@ -278,6 +286,7 @@ def test_a_node_tells_its_story_to_the_keyboard_and_what_users_wrote_is_text(sta
         expect(story).to_contain_text("because: team-b/web: in the way")
         expect(story).to_contain_text("slurm.node n-drained drained")
         text = story.inner_text()
+        take(page, "story")
         page.keyboard.press("Escape")
         expect(story).to_be_hidden()
         expect(page.locator("[role=listbox]")).to_be_focused()
@@ -389,6 +398,7 @@ def test_a_phone_in_the_dark_shows_all_without_a_sideways_scroll(stage: Stage) -
         with stage.page("admin", color_scheme=scheme, **phone) as page:
             cell(page, "n-drained").tap()
             expect(page.locator("#story")).to_be_visible()
+            take(page, f"phone-{scheme}")
             backs.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
             wide, inner = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
             assert wide <= inner
