@@ -293,6 +293,9 @@ def test_the_scheduler_may_do_what_the_labs_may_and_leases_only_at_home(chart: h
         rule for rule in objects["Role", "prod-scheduler-lease"]["rules"] if rule["verbs"] != ["create"]
     ]
     assert [rule.get("resourceNames") for rule in by_name] == [["sunk-pod-scheduler-prod"]]
+    assert objects["Role", "prod-view-lease"]["rules"] == [
+        {**by_name[0], "verbs": ["get"]},
+    ]
 
 
 def test_nobody_else_may_do_anything_in_kubernetes(chart: helm.Chart) -> None:
@@ -311,6 +314,7 @@ def test_nobody_else_may_do_anything_in_kubernetes(chart: helm.Chart) -> None:
         ("slurm", "prod-scheduler"),
         ("slurm", "prod-uninstall"),
         ("sunk", "sunk-nodeset-controller"),
+        ("sunk", "sunk-view"),
     }
     # The gateway reads the published keys.
     assert with_token == {"prod-scheduler", "prod-hook-gateway", "prod-uninstall"}

@@ -71,7 +71,9 @@ def test_a_secret_of_the_users_own_needs_the_password_of_the_view(tmp_path: Path
         charts.render(chart, {**own, "view": {"enabled": True}}, name="sunk", namespace="sunk-system")
 
 
-def test_the_process_may_have_the_api_server_decide_and_nothing_else(chart: helm.Chart) -> None:
+def test_the_process_may_ask_the_api_server_read_one_lease_and_nothing_else(
+    chart: helm.Chart,
+) -> None:
     made = render(chart)
     bound = {
         (kind, one["roleRef"]["name"])
@@ -83,11 +85,20 @@ def test_the_process_may_have_the_api_server_decide_and_nothing_else(chart: helm
     assert bound == {
         ("ClusterRoleBinding", "sunk-view-server"),
         ("RoleBinding", "extension-apiserver-authentication-reader"),
+        ("RoleBinding", "sunk-view-lease"),
     }
     assert made["RoleBinding", "sunk-view-server"]["metadata"]["namespace"] == "kube-system"
     assert rights(made["ClusterRole", "sunk-view-server"]["rules"]) == {
         ("authorization.k8s.io", "subjectaccessreviews", "create")
     }
+    assert made["Role", "sunk-view-lease"]["rules"] == [
+        {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "resourceNames": ["sunk-nodeset-controller"],
+            "verbs": ["get"],
+        }
+    ]
 
 
 def test_what_every_user_may_ask_is_nothing_of_the_whole_cluster(chart: helm.Chart) -> None:

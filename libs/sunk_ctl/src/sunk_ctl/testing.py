@@ -196,6 +196,8 @@ def view_stage(
         authority.issue(name, name)
     needed = {
         "CLUSTERS": CLUSTER,
+        "NAMESPACES": "slurm",
+        "NAMESPACE": NAMESPACE,
         "NATS_URL": server.url,
         "NATS_USER": "view",
         "NATS_PASSWORD_FILE": bus.password_file,
@@ -231,7 +233,8 @@ def _objects() -> charts.Objects:
 
 def _apply(lab: KubeLab, made: charts.Objects, port: int, objects: str) -> None:
     """Apply what the chart makes for the view, without Pods: a process of this machine is there instead."""
-    wanted = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "RoleBinding", "Service", "APIService"}
+    wanted = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+    wanted |= {"Service", "APIService"}
     found = [one for (kind, name), one in made.items() if kind in wanted and "view" in name]
     names = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

@@ -19,6 +19,10 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
 
     clusters: Annotated[tuple[ClusterName, ...], Meta(min_length=1)]
     """The Slurm clusters to show."""
+    namespaces: tuple[str, ...] = ()
+    """The namespaces of the Slurm clusters, in the order of ``clusters``. Empty: no pod-scheduler shows."""
+    namespace: str = "sunk"
+    """Where the nodeset-controller is."""
     kubeconfig: Path | None = None
     """How to reach the API server; empty inside a cluster."""
     tls_cert_file: Path

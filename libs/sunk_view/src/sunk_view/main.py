@@ -17,10 +17,11 @@ from sunk_runtime.rights import require_rights
 from sunk_runtime.views import following
 from sunk_view import page_files, positions
 from sunk_view.access import Access
-from sunk_view.config import read_config
+from sunk_view.config import Config, read_config
 from sunk_view.events import EventAnswers
 from sunk_view.explaining import Explainer
 from sunk_view.facts import Facts
+from sunk_view.leaders import KubeLeases
 from sunk_view.questions import Questions
 from sunk_view.serving import Serving
 from sunk_view.states import ClusterStates
@@ -43,7 +44,13 @@ async def work() -> None:
         tls = context(proxy, config.tls_cert_file, config.tls_key_file)
         row_secret = positions.row_secret(config.tls_key_file.read_bytes())
         clusters = [
-            ClusterStates(bus, name, silent_s=config.silent_s, row_secret=row_secret)
+            ClusterStates(
+                bus,
+                name,
+                silent_s=config.silent_s,
+                row_secret=row_secret,
+                leases=KubeLeases(kube, places(config, name)),
+            )
             for name in config.clusters
         ]
         views = [view for states in clusters for view in states.all]
@@ -74,6 +81,15 @@ async def work() -> None:
                 ),
                 Watch(kube, proxy, config.tls_cert_file, config.tls_key_file).run,
             )
+
+
+def places(config: Config, cluster: str) -> dict[str, tuple[str, str]]:
+    """Return namespace and name of the Lease of each service of *cluster* that leads by Kubernetes."""
+    found = {"nodeset-controller": (config.namespace, "sunk-nodeset-controller")}
+    namespaces = dict(zip(config.clusters, config.namespaces, strict=False))
+    if cluster in namespaces:
+        found["pod-scheduler"] = namespaces[cluster], f"sunk-pod-scheduler-{cluster}"
+    return found
 
 
 def main() -> None:

@@ -6,9 +6,8 @@ the service that writes a state is silent itself, the answer says so.
 
 import secrets
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
-
-import msgspec
 
 from sunk_events import subjects
 from sunk_events.jobs import SlurmJobState
@@ -18,28 +17,34 @@ from sunk_events.nodesets import KubePodState, KubeWatchState
 from sunk_events.placements import PlacementState
 from sunk_events.view import ClusterStatus, ServiceRow
 from sunk_runtime.clock import now
-from sunk_runtime.errors import SunkError, TransientError
+from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.views import StateView
-from sunk_view import tables
+from sunk_view import leaders, tables
+from sunk_view.leaders import KubeLeases
 
 LEADERS: Final = ("syncer", "metrics-exporter")
 """Services whose leases are on the bus."""
 
 
-class _Holder(msgspec.Struct, frozen=True):
-    holder: str = ""
-
-
 class ClusterStates:
     """The views of one Slurm cluster."""
 
-    def __init__(self, bus: Bus, cluster: str, *, silent_s: float, row_secret: bytes | None = None) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        cluster: str,
+        *,
+        silent_s: float,
+        row_secret: bytes | None = None,
+        leases: KubeLeases | None = None,
+    ) -> None:
         self.cluster = cluster
         self.row_secret = row_secret or secrets.token_bytes(32)
         """Makes the keys of rows; of this process only, unless one is given."""
         self._bus = bus
         self._silent_s = silent_s
+        self._leases = leases
         self.nodes = StateView(bus, cluster, SlurmNodeState)
         self.jobs = StateView(bus, cluster, SlurmJobState)
         self.statistics = StateView(bus, cluster, SlurmStatisticsState)
@@ -111,33 +116,15 @@ class ClusterStates:
         )
 
     async def _services(self) -> tuple[ServiceRow, ...]:
-        kubernetes, seen = self._kubernetes_seen(), {"syncer": self.slurm_seen()}
-        rows = [
-            ServiceRow(
-                service="nodeset-controller",
-                seen=kubernetes,
-                problem=tables.lag("Kubernetes", kubernetes, now()),
-            )
-        ]
-        for service in LEADERS:
-            leader, problem = await self._leader(service)
-            if service == "syncer" and not problem:
-                problem = tables.lag("Slurm", seen["syncer"], now())
+        seen = {"nodeset-controller": self._kubernetes_seen(), "syncer": self.slurm_seen()}
+        looks_at = {"nodeset-controller": "Kubernetes", "syncer": "Slurm"}
+        leads = {service: partial(leaders.by_bus, self._bus, self.cluster, service) for service in LEADERS}
+        if self._leases is not None:
+            leads |= {service: partial(self._leases.leader, service) for service in self._leases.places}
+        rows: list[ServiceRow] = []
+        for service in sorted({*leads, *seen}):
+            leader, problem = await leads[service]() if service in leads else ("", "")
+            if service in looks_at and not problem:
+                problem = tables.lag(looks_at[service], seen[service], now())
             rows.append(ServiceRow(service=service, leader=leader, seen=seen.get(service), problem=problem))
-        return tuple(sorted(rows, key=lambda row: row.service))
-
-    async def _leader(self, service: str) -> tuple[str, str]:
-        """Return which replica leads, and what is wrong."""
-        bucket = subjects.lease_bucket(self.cluster)
-        try:
-            found = await self._bus.last(
-                subjects.bucket_stream(bucket), subjects.key_subject(bucket, service)
-            )
-        except SunkError as error:
-            return "", f"its lease cannot be read: {error}"
-        if found is None or {"Nats-Marker-Reason", "KV-Operation"} & found[1].headers.keys():
-            return "", "no replica leads"
-        try:
-            return msgspec.json.decode(found[1].data, type=_Holder).holder, ""
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return "", "its lease cannot be read"
+        return tuple(rows)

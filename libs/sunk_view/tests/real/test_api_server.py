@@ -16,7 +16,7 @@ import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from sunk_ctl.testing import RIGHTS, ViewStage, bus_settings, nats_with_users, view_stage
+from sunk_ctl.testing import NAMESPACE, RIGHTS, ViewStage, bus_settings, nats_with_users, view_stage
 from sunk_events import subjects
 from sunk_events.base import Event, Reply, State, event_id
 from sunk_events.codec import encode
@@ -369,6 +369,28 @@ def test_status_is_one_screen_of_what_the_bus_says(stage: Stage) -> None:
     assert cluster["waits"] == {"Resources": 1}
     assert cluster["placements"] == {"bound": 1, "released": 1}
     assert {row["service"]: row["leader"] for row in cluster["services"]}["syncer"] == "syncer-0"
+
+
+def test_status_names_leaders_by_leases_and_says_which_it_may_not_read(stage: Stage) -> None:
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "sunk-nodeset-controller", "namespace": NAMESPACE},
+        "spec": {
+            "holderIdentity": "controller-1",
+            "leaseDurationSeconds": 3600,
+            "renewTime": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        },
+    }
+    stage.lab.kubectl("apply", "-f", "-", input=json.dumps(lease))
+
+    _, answer = stage.get("admin", "/status")
+
+    services = {row["service"]: row for row in answer["clusters"][0]["services"]}
+    assert services["nodeset-controller"]["leader"] == "controller-1"
+    assert services["pod-scheduler"]["leader"] == ""
+    # The right to read that one comes with helm/slurm.
+    assert "its Lease slurm/sunk-pod-scheduler-c1 cannot be read" in services["pod-scheduler"]["problem"]
 
 
 def test_what_is_not_there_is_named_with_what_is_near(stage: Stage) -> None:

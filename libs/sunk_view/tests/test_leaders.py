@@ -1,0 +1,58 @@
+"""Which replica leads, by a Lease of Kubernetes."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sunk_kube.errors import KubeRejectedError
+from sunk_kube.objects import Lease, LeaseSpec
+from sunk_kube.resources import Resource
+from sunk_view.leaders import NONE, KubeLeases, leader_of
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def lease(
+    holder: str | None = "scheduler-0", *, renewed: datetime | None = T0, lasts_s: int | None = 3
+) -> Lease:
+    return Lease(spec=LeaseSpec(holder_identity=holder, renew_time=renewed, lease_duration_seconds=lasts_s))
+
+
+@pytest.mark.parametrize(
+    ("found", "leader", "problem"),
+    [
+        pytest.param(lease(), "scheduler-0", "", id="one leads"),
+        pytest.param(lease(renewed=T0 + timedelta(seconds=5)), "scheduler-0", "", id="a clock ahead of ours"),
+        pytest.param(lease(renewed=T0 - timedelta(seconds=12)), "scheduler-0", "", id="a clock behind ours"),
+        pytest.param(
+            lease(renewed=T0 - timedelta(seconds=60)),
+            "",
+            f"{NONE}: scheduler-0 did so until 60 s ago",
+            id="its leader is gone",
+        ),
+        pytest.param(lease(""), "", NONE, id="given up"),
+        pytest.param(lease(None), "", NONE, id="never held"),
+        pytest.param(lease(renewed=None), "", NONE, id="no time"),
+        pytest.param(lease(lasts_s=None), "", NONE, id="no duration"),
+        pytest.param(None, "", NONE, id="no Lease"),
+    ],
+)
+def test_a_lease_that_is_renewed_names_its_leader(found: Lease | None, leader: str, problem: str) -> None:
+    assert leader_of(found, T0) == (leader, problem)
+
+
+class NoRight:
+    """An API server that refuses."""
+
+    async def find(self, resource: Resource[Lease], name: str, namespace: str | None = None) -> Lease | None:
+        raise KubeRejectedError(f"{resource.plural} {name} in {namespace}: forbidden", status=403)
+
+
+@pytest.mark.anyio
+async def test_a_lease_that_may_not_be_read_is_named() -> None:
+    leases = KubeLeases(NoRight(), {"pod-scheduler": ("slurm", "sunk-pod-scheduler-c1")})
+
+    leader, problem = await leases.leader("pod-scheduler")
+
+    assert leader == ""
+    assert problem.startswith("its Lease slurm/sunk-pod-scheduler-c1 cannot be read: ")
