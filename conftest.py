@@ -32,7 +32,7 @@ GROUPS: Final = (
         re.compile(
             r"services/nodeset-controller/tests/real/test_updates|libs/sunk_kube/tests/"
             r"|libs/sunk_ctl/tests/real/|services/hook-gateway/tests/real/test_api_server|lab/tests/test_(kube_lab|slurm_in_pods)"
-            r"|services/pod-scheduler/tests/(adapters/test_peers|real/test_(admission|pod_store|unserved_pods|workload_client))"
+            r"|services/pod-scheduler/tests/real/test_(admission|peers|pod_store|unserved_pods|workload_client)"
             r"|services/pod-scheduler/tests/real/test_with_slurm.py::test_a_crowd"
             r"|tests/charts/test_(lock_bearers|what_others_may_not_write)"
         ),

@@ -10,8 +10,10 @@ from sunk_simulation import contract
 pytestmark = pytest.mark.timeout(3600)  # Each is a whole file of tests.
 CONTRACT = (
     *(f"libs/sunk_kube/tests/test_{name}.py" for name in ("conformance", "contract", "leases", "reflector")),
-    "services/pod-scheduler/tests/adapters/test_peers.py",
-    *(f"services/pod-scheduler/tests/real/test_{name}.py" for name in ("pod_store", "workload_client")),
+    *(
+        f"services/pod-scheduler/tests/real/test_{name}.py"
+        for name in ("peers", "pod_store", "workload_client")
+    ),
     *(f"services/nodeset-controller/tests/real/test_{name}.py" for name in ("locks", "reboots")),
 )
 STORIES = tuple(

@@ -158,7 +158,7 @@ class DrainController:
     def _look_for(self, name: str) -> float | None:
         """A slurmd that answers has registered, or is about to: no need to wait for the next list.
 
-        Nothing else says so: registrations are none of slurmctld's stirrings. One that has not after a while
+        Nothing else says so: slurmctld's counters do not count registrations. One that has not after a while
         never will, and its Pod may stay for ever.
         """
         pod = self._views.pods.get(name)

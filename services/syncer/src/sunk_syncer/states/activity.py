@@ -3,7 +3,7 @@
 A list of 5,000 nodes costs half a second of slurmrestd and is asked for again whenever a slurmd answered a
 ping; ``sdiag`` costs two milliseconds and counts the requests that change anything. What slurmctld does by
 itself is not counted (a node stops responding), nor is the end of an epilog: lists are asked for without a
-stirring too, often while something completes, else seldom. A registration is no stirring: slurmctld has
+change too, often while something completes, else seldom. A registration is no such change: slurmctld has
 each slurmd register anew from time to time, some at each ping, so of thousands some always do; one that
 is new, or was down, is looked at as soon as its Pod is ready, and again until it is there.
 
