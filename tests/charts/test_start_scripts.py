@@ -348,6 +348,43 @@ def test_nobody_prepares_the_folder_of_anothers_job(machine: Path) -> None:
     assert secret.is_dir()
 
 
+STUBS: Final = """
+for name in install_key {add,follow}_users set_limits start_services {own,empty}_scratch follow_keys; do
+    eval "$name() { :; }"
+done
+with_sackd() { "$@"; }
+settle() { gres='' topology=''; }
+conf_servers() { echo slurmctld; }
+slurmd() { printf '%s\\n' "$@"; }
+exec() { "$@"; }
+"""
+"""What start-slurmd does besides adding up the size of its node."""
+
+
+@pytest.mark.parametrize(
+    ("folder", "given"),
+    [("scratch", ""), ("none", ""), ("scratch", "TmpDisk=7")],
+    ids=["own", "none", "given"],
+)
+def test_slurm_knows_the_size_of_scratch(machine: Path, folder: str, given: str) -> None:
+    scratch = machine / "scratch"
+    scratch.mkdir()
+    library = machine / "lib.sh"
+    library.write_text(f"{library.read_text()}{STUBS}\nscratch={machine / folder}\n")
+    script = machine / "start-slurmd"
+    script.write_text((SCRIPTS / script.name).read_text().replace("/etc/sunk/scripts/", f"{machine}/"))
+    (machine / "check.sh").write_text("")
+    env = {"SUNK_MEMORY_MIB": "8000", "SUNK_RESERVED_MIB": "0", "SUNK_CPUS": "4", "SUNK_FEATURES": "cpu"}
+    env |= {"POD_NAME": "self", "POD_IP": "192.0.2.1", "SUNK_NODE_CONF": given, "PATH": "/usr/bin:/bin"}
+
+    ran = subprocess.run(["bash", script], env=env, capture_output=True, text=True, check=True)
+
+    disk = os.statvfs(scratch)
+    size_mib = -(-disk.f_blocks * disk.f_frsize // 2**20)  # Rounded up, as df does.
+    wanted = given or f"TmpDisk={size_mib if folder == 'scratch' else 0}"
+    assert [word for word in ran.stdout.split() if word.startswith("TmpDisk=")] == [wanted]
+
+
 def test_jobs_have_the_limits_of_the_values(machine: Path) -> None:
     limits = {"SUNK_LIMIT_MEMLOCK": "64", "SUNK_LIMIT_NOFILE": "100", "SUNK_LIMIT_STACK": "4096"}
 
