@@ -471,6 +471,50 @@ def test_a_node_with_other_gpus_gets_another_record(
     assert ran.stdout == ("deleted\n" if is_forgotten else "")
 
 
+@pytest.mark.parametrize(
+    ("state", "reason", "returns", "is_forgotten"),
+    [
+        ("IDLE+DRAIN", "bad dimm", 1, False),
+        ("DOWN", "bad dimm", 0, False),
+        ("DOWN", "bad dimm", 1, False),
+        ("DOWN", "bad dimm : Not responding", 1, False),
+        ("DOWN+DRAIN", "k8s: pod pending deletion; was down: bad dimm", 1, False),
+        # Slurm has it up as soon as its slurmd registers, whoever set it down.
+        ("DOWN", "bad dimm", 2, True),
+        ("DOWN+DRAIN", "k8s: pod pending deletion; was down: bad dimm", 2, True),
+        ("DOWN+DRAIN", "bad dimm", 2, False),
+        # No person set these down.
+        ("DOWN", "Not responding", 1, True),
+        ("DOWN+DRAIN", "k8s: pod pending deletion; was down: Not responding", 1, True),
+        ("DOWN+DRAIN", "k8s: pod terminated", 1, True),
+        ("DOWN", "k8s: requeue 7", 1, True),
+        ("DOWN+DRAIN", "k8s: cordon; was down: k8s: requeue 7", 1, True),
+        ("DOWN", "none", 1, True),
+        # What is over, and what only sounds so.
+        ("IDLE+DRAIN", "k8s: pod not ready; was down: bad dimm", 1, True),
+        ("IDLE+POWERED_DOWN", "bad dimm", 1, True),
+    ],
+)
+def test_a_node_that_somebody_set_down_keeps_its_record_until_slurm_has_it_up(
+    machine: Path, state: str, reason: str, returns: int, *, is_forgotten: bool
+) -> None:
+    told = f"NodeName=self CPUAlloc=0 CPUTot=4 Gres=(null) RealMemory=8000 TmpDisk=0 State={state} Reason=x"
+    conf = machine / "slurm.conf"
+    conf.write_text(f"ReturnToService={returns}\n")
+    for name, what in (
+        ("scontrol", f'[[ $1 == delete ]] && echo deleted || echo "{told}"'),
+        ("sinfo", f'echo "{reason}"'),
+    ):
+        (machine / name).write_text(f"#!/bin/bash\n{what}\n")
+        (machine / name).chmod(0o755)
+
+    call = f"PATH={machine}:$PATH; forget_another_size self 3 4000"
+    ran = run_in(machine, call, SLURM_CONF=str(conf))
+
+    assert ran.stdout == ("deleted\n" if is_forgotten else "")
+    assert ("keeps its size" in ran.stderr) != is_forgotten
+
+
 @pytest.mark.lab
 @pytest.mark.parametrize(
     ("reason", "size"), [("bad dimm", (4, 8000)), ("k8s: pod pending deletion", (3, 4000))]

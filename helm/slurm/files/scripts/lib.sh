@@ -222,17 +222,27 @@ reason_of() {
     reason=$(timeout 10 sinfo --noheader --Node --nodes="$1" --format=%E) && printf '%s' "${reason%%$'\n'*}"
 }
 
+# Whether somebody set a node of the state $1 and the reason $2 down, and Slurm does not have it up by itself once its slurmd
+# registers. A drain of the syncer's keeps why the node is down (down_reasons.py).
+is_down_by_hand() {
+    local why=$2
+    [[ $1 == DOWN* ]] && ! grep -qsx ReturnToService=2 "${SLURM_CONF:-/etc/slurm/slurm.conf}" || return
+    [[ $why != *'; was down: '* ]] || why=${why#*'; was down: '}
+    [[ $why != k8s:* && $why != 'Not responding' && $why != none ]]
+}
+
 # Slurm keeps the size that it knows of a node, whatever slurmd says: where the node $1 has nothing to do and now has
 # another than $2 CPUs, $3 MiB, the GPUs $4 (`gpu:TYPE:COUNT`; empty: as before) and $5 MiB of scratch (empty: the same), its record is
-# deleted and slurmd makes it anew. With the record a drain of somebody's would go: then the size waits.
+# deleted and slurmd makes it anew. With the record what somebody said of the node would go: then the size waits.
 forget_another_size() {
     local known state reason gres=${4:-}
     known=$(timeout 10 scontrol --oneliner show node "$1" 2>/dev/null) || return 0
     [[ $known != *" CPUTot=$2 "* || $known != *" RealMemory=$3 "* || (-n ${5:-} && $known != *" TmpDisk=$5 "*) ||
         (-n $gres && $known != *" Gres=$gres"[\ \(,]*) ]] || return 0
     state=$(state_of "$known") && reason=$(reason_of "$1") || return 0
-    if [[ $known != *' CPUAlloc=0 '* || $state =~ COMPLETING|MAINT|RESERVED || ($state == *DRAIN* && $reason != k8s:*) ]]; then
-        echo "Slurm's record of $1 keeps its size until a slurmd starts there while it is idle and not drained" >&2
+    if [[ $known != *' CPUAlloc=0 '* || $state =~ COMPLETING|MAINT|RESERVED || ($state == *DRAIN* && $reason != k8s:*) ]] ||
+        is_down_by_hand "$state" "$reason"; then
+        echo "Slurm's record of $1 keeps its size until a slurmd starts there while it is idle, not drained and not down" >&2
         return 0
     fi
     timeout 10 scontrol delete nodename="$1" || true
