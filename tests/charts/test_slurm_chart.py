@@ -341,13 +341,13 @@ def test_the_nodeset_controller_has_its_rights_on_pods_in_the_namespace_of_the_r
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]
 
 
-def test_whoever_uninstalls_may_empty_and_delete_nodesets_at_home_and_look_at_pods(chart: helm.Chart) -> None:
+def test_whoever_uninstalls_may_empty_and_delete_nodesets_and_delete_pods_at_home(chart: helm.Chart) -> None:
     group = "sunk.coreweave.com"
 
     found = rights(made(chart)["Role", "prod-uninstall"]["rules"])
 
     assert found == {(group, "nodesets", verb) for verb in ("list", "patch", "delete")} | {
-        ("", "pods", "list")
+        ("", "pods", verb) for verb in ("list", "delete")
     }
 
 
