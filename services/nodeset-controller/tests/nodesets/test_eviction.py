@@ -13,7 +13,9 @@ from sunk_kube.nodesets import RequeueRule, RollingUpdate, UpdateStrategy
 from sunk_kube.testing import T0, nodeset, pod
 from sunk_nodeset_controller.nodesets.eviction import cleared, matches
 from sunk_nodeset_controller.nodesets.members import members
-from sunk_nodeset_controller.nodesets.model import EvictPlacedPod, Fits, Observed, RequeueJobOn
+from sunk_nodeset_controller.nodesets.model import EvictPlacedPod, Fits, Observed, ReleasePod, RequeueJobOn
+from sunk_nodeset_controller.nodesets.plan import plan
+from sunk_nodeset_controller.nodesets.template import template_hash
 
 EVERY = RequeueRule(partitions=("low",))
 
@@ -92,3 +94,12 @@ def test_nobody_leaves_a_node_that_is_not_drained_yet_or_goes_for_another_reason
     assert actions(rolling, is_drain=False) == ()
     assert actions(rolling, why="scale-down") == ()
     assert actions(rolling, why="") == ()
+
+
+def test_nobody_leaves_a_node_that_the_update_no_longer_needs() -> None:
+    looked = seen(RollingUpdate(requeue=EVERY, placeholders="evict"))
+    present = template_hash(looked.nodeset)
+    annotations = {wk.ANNOTATION_CONDEMNED: "update", wk.ANNOTATION_TEMPLATE_HASH: present}
+    found = plan(replace(looked, pods=(pod("gpu-1", annotations=annotations),)))
+
+    assert found.actions == (ReleasePod("gpu-1", "uid-gpu-1"),)

@@ -14,7 +14,7 @@ from sunk_kube.pods import Pod
 from sunk_nodeset_controller.nodesets.eviction import cleared
 from sunk_nodeset_controller.nodesets.feasibility import obstacle, requests
 from sunk_nodeset_controller.nodesets.members import Member, members
-from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReplacePod
+from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReleasePod, ReplacePod
 from sunk_nodeset_controller.nodesets.naming import pod_name
 from sunk_nodeset_controller.nodesets.rollout import LOOK_AGAIN_S, ended, rollout
 from sunk_nodeset_controller.nodesets.slices import members_of, names_of
@@ -45,12 +45,14 @@ def plan(seen: Observed) -> Plan:
     feasible = frozenset(name for name in seen.nodes if name not in obstacles)
     replaced, again_s = _replaced(seen)
     rolled = rollout(seen, found, wanted_size(seen, found, feasible))
+    staying = {one.uid for one in rolled if isinstance(one, ReleasePod)}
+    leaving = [member for member in found if member.pod.metadata.uid not in staying]
     return Plan(
         actions=(
             *replaced,
             *rolled,
             *_created(seen, feasible),
-            *cleared(seen, found),
+            *cleared(seen, leaving),
         ),
         again_s=_soonest(found, again_s, *(one.wait_s for one in waiting.values())),
         feasible=feasible,
