@@ -1,49 +1,138 @@
-"""How much of a plan one turn carries out."""
+"""What is done of a plan where the API server refuses some of it."""
 
-from collections.abc import Awaitable, Callable
-from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
 
-import anyio
 import pytest
 
-from sunk_nodeset_controller.nodeset_controller.executor import gently
-from sunk_runtime.errors import PermanentError
-from sunk_runtime.together import AT_ONCE
+from sunk_kube.errors import KubeRejectedError
+from sunk_kube.pods import Pod
+from sunk_kube.testing import T0, node, nodeset, pod
+from sunk_nodeset_controller.adapters.cluster_views import BusConnections
+from sunk_nodeset_controller.adapters.kube_writer import FencedKube
+from sunk_nodeset_controller.adapters.rate_limit import RateLimit
+from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
+from sunk_nodeset_controller.nodeset_controller.executor import Done, Executor
+from sunk_nodeset_controller.nodesets.gpus import GpuRules
+from sunk_nodeset_controller.nodesets.model import (
+    Action,
+    CondemnPod,
+    CreatePod,
+    EvictPlacedPod,
+    Fits,
+    Observed,
+    ReleasePod,
+    ReplacePod,
+)
 
 pytestmark = pytest.mark.anyio
 
 
-def work(done: list[int], count: int, *, pause_s: float = 0.0) -> list[Callable[[], Awaitable[None]]]:
-    async def one(number: int) -> None:
-        await anyio.sleep(pause_s)
-        done.append(number)
+class Server:
+    """An API server that refuses to write some Pods."""
 
-    return [partial(one, number) for number in range(count)]
+    def __init__(self, *refused: str) -> None:
+        self.refused = set(refused)
+        self.written: list[str] = []
+
+    async def create_pod(self, body: dict[str, Any]) -> None:
+        self._write("create", body["metadata"]["name"])
+
+    async def delete_pod(self, _: str, name: str, _uid: str) -> None:
+        self._write("delete", name)
+
+    async def condemn_pod(self, found: Pod, why: str | None) -> None:
+        self._write("condemn" if why else "release", found.metadata.name)
+
+    async def record_end(self, *_: object) -> bool:
+        return True
+
+    async def evict_pod(self, _: str, name: str, _uid: str) -> None:
+        self._write("evict", name)
+
+    def _write(self, what: str, name: str) -> None:
+        if name in self.refused:
+            raise KubeRejectedError(f"{name} is denied", status=403)
+        self.written.append(f"{what} {name}")
 
 
-async def test_all_is_done_where_there_is_time() -> None:
-    done: list[int] = []
+class Turns:
+    """Turns of one NodeSet, of which *pods* are there."""
 
-    assert await gently(work(done, 40)) == 40
-    assert sorted(done) == list(range(40))
+    def __init__(self, server: Server, *pods: str) -> None:
+        made = (pod(name, namespace="slurm") for name in pods)
+        nodes = {f"node{number}": node(f"node{number}") for number in range(100)}
+        self._seen = Observed(nodeset=nodeset(), nodes=nodes, fits=Fits(), pods=tuple(made), now=T0)
+        self._executor = Executor(
+            cast("FencedKube", server),
+            cast("BusConnections", SimpleNamespace(find=lambda _: None)),
+            RateLimit(0.0),
+            measure=EvictionPolicy(),
+            gpu_rules=GpuRules(),
+        )
+
+    async def carry_out(self, *actions: Action) -> Done:
+        return await self._executor.carry_out(self._seen, actions)
 
 
-async def test_a_turn_ends_in_time_and_what_it_has_not_begun_is_the_end() -> None:
-    done: list[int] = []
-    count = await gently(work(done, 10_000, pause_s=0.05), within_s=0.3)
-
-    assert 0 < count < 10_000
-    assert sorted(done) == list(range(count))
+def replace(name: str) -> ReplacePod:
+    return ReplacePod(name, f"uid-{name}", "Failed")
 
 
-async def test_a_refusal_is_met_once_and_not_by_all() -> None:
-    met: list[int] = []
+def release(name: str) -> ReleasePod:
+    return ReleasePod(name, f"uid-{name}")
 
-    async def refused() -> None:
-        met.append(1)
-        raise PermanentError("quota")
 
-    with pytest.raises(PermanentError):
-        await gently([refused] * 1000)
+def condemn(name: str) -> CondemnPod:
+    return CondemnPod(name, f"uid-{name}", "update")
 
-    assert len(met) <= AT_ONCE
+
+GUEST = EvictPlacedPod("web", "guest", "u", "gpu-9", 8)
+
+
+async def test_one_pod_that_may_not_be_written_holds_up_no_other() -> None:
+    server = Server("bad")
+    planned = replace("bad"), replace("ended"), release("well"), CreatePod("new", "node1"), GUEST
+    done = await Turns(server, "well").carry_out(*planned)
+
+    assert server.written == ["delete ended", "release well", "create new", "evict guest"]
+    assert (done.actions, done.rejected) == (planned[1:], "bad is denied")
+
+
+async def test_a_quota_holds_up_neither_releases_nor_evictions_nor_is_it_asked_for_each_pod() -> None:
+    new = [f"new-{number}" for number in range(50)]
+    server = Server(*new)
+    made = (CreatePod(name, f"node{number}") for number, name in enumerate(new))
+    done = await Turns(server, "well").carry_out(*made, GUEST, release("well"))
+
+    assert server.written == ["evict guest", "release well"]
+    assert done.rejected == "new-0 is denied"
+
+
+async def test_pods_that_are_refused_are_tried_in_turn_after_those_that_are_not() -> None:
+    bad = [f"bad-{number}" for number in range(20)]
+    server = Server(*bad)
+    turns, planned = Turns(server), [replace(name) for name in (*bad, "ended")]
+    for _ in range(3):
+        done = await turns.carry_out(*planned)
+        assert done.rejected == "bad-0 is denied"  # Other words each turn would be an Event each turn.
+    assert server.written == ["delete ended"]
+
+    server.refused.remove("bad-19")
+    for _ in range(2):
+        await turns.carry_out(*planned[:-1])
+
+    assert server.written == ["delete ended", "delete bad-19"]
+
+
+async def test_nobody_is_condemned_while_the_release_of_another_is_refused() -> None:
+    server = Server("drained")
+    turns, planned = Turns(server, "drained", "next"), (condemn("next"), release("drained"))
+    await turns.carry_out(*planned)
+    assert server.written == []
+
+    server.refused.clear()
+    for _ in range(2):
+        await turns.carry_out(*planned)
+
+    assert server.written == ["release drained", "release drained", "condemn next"]

@@ -2,13 +2,12 @@
 
 What must stay true: a Pod is deleted for an update or a smaller size only after a fresh look at its Slurm
 node has confirmed that it is drained and idle; no answer is no confirmation; who cannot be evicted holds up
-his own node only.
+his own node only, and what is refused only itself: it comes last in the next turn. While the release of a Pod
+is refused nobody else is condemned: that Pod is away, and its plan counts it as one that serves.
 """
 
 import logging
-import math
-import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple, assert_never
@@ -17,13 +16,14 @@ import anyio
 import msgspec
 
 from sunk_events.requests import ConfirmNode, NodeConfirmed, RequeueJob
-from sunk_kube.errors import KubeExistsError, KubeNotFoundError
+from sunk_kube.errors import KubeExistsError, KubeNotFoundError, KubeRejectedError
 from sunk_kube.pods import PodSpec
 from sunk_nodeset_controller.adapters.cluster_views import BusConnections
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.adapters.rate_limit import RateLimit
 from sunk_nodeset_controller.locks.daemonsets import DaemonSet
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
+from sunk_nodeset_controller.nodeset_controller.attempts import gently
 from sunk_nodeset_controller.nodeset_controller.placed_pod_evictor import PlacedPodEvictor
 from sunk_nodeset_controller.nodesets.allocatable import left_for_slurm, with_room
 from sunk_nodeset_controller.nodesets.gpus import GpuRules, gpus_of, with_gpus
@@ -46,7 +46,6 @@ from sunk_nodeset_controller.nodesets.topology import NO_TOPOLOGY, Topology, nod
 from sunk_nodeset_controller.nodesets.usable import noted
 from sunk_runtime.errors import ConflictError, TransientError
 from sunk_runtime.requests import ask
-from sunk_runtime.together import each
 
 log = logging.getLogger(__name__)
 
@@ -59,58 +58,29 @@ TURN_S: Final = 20.0
 CONFIRM_S: Final = 2.0
 
 
-Work = Callable[[], Awaitable[None]]
-
-
-async def gently(work: Iterable[Work], *, within_s: float = math.inf) -> int:
-    """Do *work* in its order, in batches that double: what is refused is refused once and not 5,000 times.
-
-    Returns:
-        How much of it was done: what *within_s* seconds did not suffice to begin was not.
-
-    Raises:
-        SunkError: the first that a batch met; no batch follows it.
-    """
-    left, done, size = list(work), 0, 1
-    ends = time.monotonic() + within_s
-    while left:
-        batch, left = left[:size], left[size:]
-        begun = await _at_once(batch, ends)
-        done += begun
-        if begun < len(batch):
-            break
-        size *= 2
-    return done
-
-
-async def _at_once(batch: list[Work], ends: float) -> int:
-    """Do *batch*, some of it at once, and return how much was begun before *ends*; the rest is the end."""
-    begun: list[Work] = []
-
-    async def do(one: Work) -> None:
-        if time.monotonic() < ends:
-            begun.append(one)
-            await one()
-
-    await each(batch, do)
-    return len(begun)
-
-
 class Done(NamedTuple):
     """What was carried out of a plan."""
 
     actions: tuple[Action, ...] = ()
-    """Those that one turn had time for."""
+    """Those that one turn had time for, and that were not refused."""
     stuck: Mapping[str, str] = MappingProxyType({})
     """Pods that could not be evicted, and why."""
     name_conflicts: frozenset[str] = frozenset()
     """Names under which a Pod was to be made, and somebody else's is there."""
+    rejected: str = ""
+    """Why the API server refused one of the actions; nothing if it refused none."""
     refused: str = ""
     """What else the API server would not have."""
     resting: int = 0
     """How many actions wait because their Pod was written just now."""
     resting_s: float | None = None
     """For how long they do."""
+
+
+def _in_line(actions: Iterable[Action], refused: Iterable[Action]) -> list[Action]:
+    """Return *actions* in their order, but what was *refused* after the rest, and who is condemned last."""
+    turns = {one: turn for turn, one in enumerate(refused, 1)}
+    return sorted(actions, key=lambda one: (isinstance(one, CondemnPod), turns.get(one, 0)))
 
 
 class Executor:
@@ -138,22 +108,28 @@ class Executor:
         self._begin = 0
         self._daemons: list[DaemonSet] | None = None
         self._listing = anyio.Lock()
+        self._refused: dict[str, dict[Action, str]] = {}
+        """By key of a NodeSet: what was refused when it was last tried, the longest ago first."""
+        self._is_release_refused = False
 
     def forget(self, key: str) -> None:
         """Forget a NodeSet that is gone."""
         self._placed_pods.forget(key)
+        self._refused.pop(key, None)
 
     async def carry_out(self, seen: Observed, actions: tuple[Action, ...]) -> Done:
         """Carry out *actions*, what goes before what comes, as many as one turn has time for.
 
         Raises:
             ConflictError: the view was stale.
-            KubeRejectedError: the API server refuses; the text says why.
         """
-        self._placed_pods.begin(seen.nodeset.key, actions)
-        deleted = [one for one in actions if isinstance(one, DeletePod)]
-        resting_s = {one: left_s for one in actions if (left_s := self._resting_s(seen, one))}
-        others = [one for one in actions if not isinstance(one, DeletePod) and one not in resting_s]
+        key, planned = seen.nodeset.key, frozenset(actions)
+        self._placed_pods.begin(key, actions)
+        refused = {one: why for one, why in self._refused.get(key, {}).items() if one in planned}
+        line = _in_line(actions, refused)
+        deleted = [one for one in line if isinstance(one, DeletePod)]
+        resting_s = {one: left_s for one in line if (left_s := self._resting_s(seen, one))}
+        others = [one for one in line if not isinstance(one, DeletePod) and one not in resting_s]
         if (
             len(deleted) > CONFIRMED_AT_ONCE
         ):  # Not always the same ones: theirs may be a node that is busy again.
@@ -162,11 +138,16 @@ class Executor:
             self._begin += CONFIRMED_AT_ONCE
         chosen = (*deleted[:CONFIRMED_AT_ONCE], *others[:A_TURN])
         self._stuck, self._name_conflicts, self._daemons = {}, set(), None
-        done = await gently((partial(self._apply, seen, one) for one in chosen), within_s=TURN_S)
+        self._is_release_refused = any(isinstance(one, ReleasePod) for one in refused)
+        tried = await gently(chosen, partial(self._apply, seen), within_s=TURN_S)
+        for one in (*tried.done, *tried.refused):
+            refused.pop(one, None)
+        self._refused[key] = refused = {**refused, **tried.refused}
         return Done(
-            chosen[:done],
+            tried.done,
             self._stuck,
             frozenset(self._name_conflicts),
+            rejected=next((refused[one] for one in actions if one in refused), ""),
             resting=len(resting_s),
             resting_s=max(resting_s.values(), default=None),
         )
@@ -244,12 +225,17 @@ class Executor:
         return with_room(body, left_for_slurm(node, spec, self._daemons, self._measure))
 
     async def _condemn(self, seen: Observed, uid: str, why: str | None) -> None:
+        if why is not None and self._is_release_refused:
+            return
         pod = next(pod for pod in seen.pods if pod.metadata.uid == uid)
         self._rest.begin(pod.key)
         try:
             await self._kube.condemn_pod(pod, why)
         except KubeNotFoundError as error:
             raise ConflictError(str(error)) from error
+        except KubeRejectedError:
+            self._is_release_refused = self._is_release_refused or why is None
+            raise
 
     async def _requeue(self, seen: Observed, job: int, node: str) -> None:
         """Ask for a job to be requeued: unheard, it is asked for again; refused, it is waited for."""

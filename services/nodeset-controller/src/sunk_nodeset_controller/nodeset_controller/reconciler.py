@@ -24,7 +24,7 @@ from sunk_nodeset_controller.nodeset_controller.adoption import Adoption
 from sunk_nodeset_controller.nodeset_controller.executor import Done, Executor
 from sunk_nodeset_controller.nodeset_controller.observer import Observer
 from sunk_nodeset_controller.nodeset_controller.revisions import Revisions
-from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan
+from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReleasePod
 from sunk_nodeset_controller.nodesets.plan import plan
 from sunk_nodeset_controller.nodesets.protection import budget
 from sunk_nodeset_controller.nodesets.status import ACCEPTED, SCHEDULED, SLURM_KNOWN, is_written, status
@@ -161,11 +161,12 @@ class NodeSetLoop:
                 if await self._adoption.adopt(nodeset):
                     return ADOPTED_AGAIN_S  # The view will show them, and they are no longer to be made.
             done = await self._carry_out(seen, found)
-        except KubeRejectedError as error:
-            text = missing_right(str(error)) or str(error)
-            log.error("nodeset refused", extra={"nodeset": nodeset.key, "error": text})  # noqa: TRY400 - no bug, no traceback
-            rest_s = await self._write_status(nodeset, replace(found, refused=text))
-            return REFUSED_AGAIN_S if rest_s is None else rest_s
+        except KubeRejectedError as error:  # What comes before all that is made. Who is to stay needs it not.
+            if released := tuple(one for one in found.actions if isinstance(one, ReleasePod)):
+                await self._deeds.carry_out(seen, released)
+            return await self._refused(nodeset, found, str(error))
+        if done.rejected:
+            return await self._refused(nodeset, replace(found, stuck=done.stuck), done.rejected)
         told = replace(found, stuck=done.stuck, refused=done.refused)
         rest_s = await self._write_status(nodeset, told, None if found.actions else seen)
         if len(done.actions) + done.resting < len(found.actions):
@@ -173,6 +174,13 @@ class NodeSetLoop:
         left_s = LEFT_AGAIN_S if seen.foreign or done.name_conflicts else None
         waits = (found.again_s, left_s, rest_s, done.resting_s)
         return min((wait for wait in waits if wait is not None), default=None)
+
+    async def _refused(self, nodeset: NodeSet, found: Plan, error: str) -> float:
+        """Tell that the API server refuses some of *found*, or all; return when to try that again."""
+        text = missing_right(error) or error
+        log.error("nodeset refused", extra={"nodeset": nodeset.key, "error": text})
+        rest_s = await self._write_status(nodeset, replace(found, refused=text))
+        return REFUSED_AGAIN_S if rest_s is None else rest_s
 
     async def _carry_out(self, seen: Observed, found: Plan) -> Done:
         """Carry out *found* and wait until the view shows it: the next plan is made on it."""
