@@ -10,6 +10,9 @@
 # Ends with 0 where the job may start, and where it was taken out of RUNNING or is over; SUNK_HOOKS_NOT_LOCKED
 # is another status for these last two, for who has more to do once the node is locked.
 #
+# With an argument it locks nothing: a script that finds its node unfit says why, and has the node drained and the
+# job taken out of RUNNING. It ends with 0 if the job is.
+#
 # Settings: /etc/sunk/hooks.env (SUNK_HOOKS_DEADLINE_S, and those of gateway.sh, which stands beside it).
 # slurm.conf's PrologEpilogTimeout is 30 s more than SUNK_HOOKS_DEADLINE_S: this script is done before.
 
@@ -254,6 +257,11 @@ be_refused() {
     refuse "$drain" "$how" "$reason"
 }
 
+if (($#)); then
+    drain_node "$1"
+    stop_job requeue "$1"
+    exit
+fi
 [[ -n $broken ]] || fit_into_slurms_limit
 while [[ -z $broken ]] && ((SECONDS < give_up)); do
     if ! find_others; then

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import yaml
 
 from sunk_hook_gateway.testing.certificates import Authority
 from sunk_hook_gateway.testing.scripted import YES, Said, ScriptedGateway, refusal, scripted_gateway
@@ -685,6 +686,64 @@ def test_the_refusal_of_an_arrays_last_task_is_of_no_other_task(
 
     assert node.run("prolog.sh") == 0
     assert node.done == done
+
+
+BAD_GPUS = "scontrol update nodename=gpu-1 state=drain reason=GPU errors (sunk:verify-undrain)"
+
+
+@pytest.fixture
+def example(tmp_path: Path, node: Node) -> Path:
+    """The prolog script of the chart's example, on a node whose GPUs have errors."""
+    (tmp_path / "nvidia-smi").write_text('#!/bin/bash\necho 0\ncat "${0%/*}/errors"\n')
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    node.say("errors", "3\n")
+    (tmp_path / "programs/grep").symlink_to(str(shutil.which("grep")))
+    values = yaml.safe_load((FILES.parent / "examples/gpu.yaml").read_text())
+    script = tmp_path / "20-gpus"
+    script.write_text(values["hooks"]["prolog"]["20-gpus"].replace("/etc/sunk/scripts", str(FILES)))
+    script.chmod(0o755)
+    return script
+
+
+@pytest.mark.parametrize(
+    ("said", "done"),
+    [
+        pytest.param({}, [BAD_GPUS, "scontrol requeue 7"], id="a batch job"),
+        pytest.param({"array": "7|20"}, [BAD_GPUS, "scontrol requeue 7_20"], id="one task of an array"),
+        pytest.param({"requeue": "0"}, [BAD_GPUS, "scancel 7"], id="may not be requeued"),
+        pytest.param({"job": "PENDING"}, [BAD_GPUS], id="requeued by another node"),
+        pytest.param({"job": "CANCELLED"}, [BAD_GPUS], id="cancelled meanwhile"),
+        pytest.param({"node": "MIXED+DRAIN"}, ["scontrol requeue 7"], id="drained already"),
+        pytest.param({"errors": "0\n"}, [], id="no errors"),
+    ],
+)
+def test_a_script_that_finds_its_node_unfit_keeps_its_job_off_it_and_touches_no_other(
+    node: Node, example: Path, said: dict[str, str], done: list[str]
+) -> None:
+    for name, text in said.items():
+        node.say(name, text)
+
+    assert node.run(str(example), PATH=f"{example.parent}:{example.parent}/programs") == 0
+    assert node.done == done
+
+
+def test_who_waits_at_a_terminal_for_a_node_that_is_unfit_is_told_so(node: Node, example: Path) -> None:
+    node.say("batch", "0")
+
+    assert node.run(str(example), PATH=f"{example.parent}:{example.parent}/programs") == 0
+    assert node.done == [
+        BAD_GPUS,
+        "scontrol notify 7 job 7 is cancelled, please start it again: GPU errors (sunk:verify-undrain)",
+        "scontrol update jobid=7 admincomment=sunk: cancelled: GPU errors (sunk:verify-undrain)",
+        "scancel 7",
+    ]
+
+
+def test_a_script_that_cannot_keep_its_job_off_an_unfit_node_has_failed(node: Node, example: Path) -> None:
+    node.configure("http://127.0.0.1:9", deadline_s=-20)  # So long it tries.
+    node.say("down", "")
+
+    assert node.run(str(example), PATH=f"{example.parent}:{example.parent}/programs") == 1
 
 
 @pytest.mark.parametrize("drain", [True, False])
