@@ -4,8 +4,8 @@
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, cast
 
 import anyio
 import httpx
@@ -76,7 +76,7 @@ def looked_at(found: object) -> None:
         for name in found.__struct_fields__:
             looked_at(getattr(found, name))
     elif isinstance(found, tuple | list):
-        for one in found:
+        for one in cast("Iterable[object]", found):
             looked_at(one)
 
 

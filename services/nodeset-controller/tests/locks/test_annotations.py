@@ -110,17 +110,13 @@ JSON = st.recursive(
     ),
     max_leaves=30,
 ).map(json.dumps)
-HOLDERS = st.lists(
-    st.fixed_dictionaries(
-        {
-            "job": st.integers(-1, 1 << 40),
-            "level": st.sampled_from(["normal", "strict", "odd"]),
-            "asked": st.sampled_from([T0.isoformat(), "yesterday", None]),
-        },
-        optional={"granted": st.sampled_from([T0.isoformat(), "", 1])},
-    ),
-    max_size=4,
-).map(json.dumps)
+FIELDS: dict[str, st.SearchStrategy[object]] = {
+    "job": st.integers(-1, 1 << 40),
+    "level": st.sampled_from(["normal", "strict", "odd"]),
+    "asked": st.sampled_from([T0.isoformat(), "yesterday", None]),
+    "granted": st.sampled_from([T0.isoformat(), "", 1]),
+}
+HOLDERS = st.lists(st.fixed_dictionaries({}, optional=FIELDS), max_size=4).map(json.dumps)
 
 
 @given(

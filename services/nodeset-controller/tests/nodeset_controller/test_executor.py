@@ -65,7 +65,7 @@ class Turns:
         self._seen = Observed(nodeset=nodeset(), nodes=nodes, fits=Fits(), pods=tuple(made), now=T0)
         self._executor = Executor(
             cast("FencedKube", server),
-            cast("BusConnections", SimpleNamespace(find=lambda _: None)),
+            cast("BusConnections", SimpleNamespace(find=dict[str, object]().get)),
             RateLimit(0.0),
             measure=EvictionPolicy(),
             gpu_rules=GpuRules(),
