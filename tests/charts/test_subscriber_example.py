@@ -1,6 +1,5 @@
 """The examples for other teams, on NATS servers that have the users of the chart."""
 
-import os
 import re
 import sqlite3
 import sys
@@ -26,8 +25,6 @@ from sunk_runtime.testing import until
 
 ROOT: Final = Path(__file__).parents[2]
 EXAMPLES: Final = ROOT / "examples"
-NATS_CLI: Final = "github.com/nats-io/natscli/nats"
-NATS_CLI_VERSION: Final = "0.5.0"
 FACT: Final = ROOT / "tests/contract/golden/sunk.syncer.v1.node_drained.json"
 SUBJECT: Final = "sunk.ev.prod.slurm.node.gpu-000-012.drained"
 USER: Final = "subscriber-billing"
@@ -109,13 +106,6 @@ def in_go(url: str, folder: Path) -> list[str | Path]:
     return [folder / "go", url, "prod", USER]
 
 
-def in_shell(_url: str, folder: Path) -> list[str | Path]:
-    compiler = go.find(from_environment().cache, say=print)
-    settings = {"GOBIN": str(folder / "bin"), "GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "0"}
-    run(compiler, "install", f"{NATS_CLI}@v{NATS_CLI_VERSION}", env=settings, timeout_s=1800)
-    return [EXAMPLES / "subscriber.sh", "prod"]
-
-
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     "start",
@@ -123,7 +113,6 @@ def in_shell(_url: str, folder: Path) -> list[str | Path]:
         pytest.param(in_python, id="Python"),
         pytest.param(with_a_ledger, id="a ledger"),
         pytest.param(in_go, id="Go", marks=[pytest.mark.nightly, pytest.mark.timeout(900)]),
-        pytest.param(in_shell, id="shell", marks=[pytest.mark.nightly, pytest.mark.timeout(2400)]),
     ],
 )
 async def test_a_subscriber_hears_what_happened_while_it_was_away(
@@ -135,7 +124,6 @@ async def test_a_subscriber_hears_what_happened_while_it_was_away(
     mirror = {"SUNK_MIRROR_URL": theirs.url, "SUNK_MIRROR_USER": "keeper", "SUNK_MIRROR_LOOK_S": "0.2"}
     mirror |= {"SUNK_MIRROR_CLUSTERS": "prod", "SUNK_MIRROR_PASSWORD_FILE": str(password)}
     as_team = {"NATS_URL": theirs.url, "NATS_USER": USER, "NATS_PASSWORD": PASSWORD}
-    as_team |= {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "HOME": str(tmp_path)}  # noqa: TID251 - the shell's
     command = start(theirs.url, tmp_path)
     programs.spawn("mirrors", [sys.executable, "-m", "sunk_runtime.mirroring"], env=mirror)
 
