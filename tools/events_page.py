@@ -85,7 +85,7 @@ each bucket. That of a bucket first delivers the state of every entity and then 
 remove the consumer and create it again. `nats kv watch` creates consumers of any name, so it is for the user
 `admin` of the services' server, and so are dead letters. All teams together have the connections and
 consumers that `nats.teams.limits` says.
-[examples](../examples) has subscribers in Python, Go and shell.
+[examples](../examples) has subscribers in Python and Go.
 [security.md](security.md) says who may do what.
 
 ## A fact
