@@ -28,6 +28,7 @@ from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, Re
 from sunk_nodeset_controller.nodesets.naming import short_hash
 from sunk_nodeset_controller.nodesets.owners import cluster_holders, refusal
 from sunk_nodeset_controller.nodesets.plan import LAST_WAIT_S, plan
+from sunk_nodeset_controller.nodesets.slices import wanted_entries
 from sunk_nodeset_controller.nodesets.status import is_written, status
 from sunk_nodeset_controller.reasons import NodeSetReason
 from sunk_nodeset_controller.slurm_health import StaleReason
@@ -188,6 +189,19 @@ def test_a_template_that_is_no_pod_does_nothing_and_names_the_field() -> None:
 
     assert found.actions == ()
     assert "$.containers" in found.invalid
+
+
+def test_what_has_ended_is_cleared_also_under_a_template_that_is_no_pod() -> None:
+    broken, ended = nodeset(spec={"containers": 7}), own("gpu-000-001", "node1", phase="Failed")
+    nodes, slices = (numbered(1), numbered(2)), remembered(node1="gpu-000-001")
+    looked = seen(nodes, (ended,), of=broken, slices=slices, now=T0 + timedelta(seconds=10))
+    found = plan(looked)
+
+    assert found.actions == (ReplacePod("gpu-000-001", "uid-gpu-000-001", "Failed"),)
+    assert wanted_entries(looked, found) == {
+        "node1": NodeSliceEntry(name="gpu-000-001", kube_node="node1", failures=1, failed="uid-gpu-000-001")
+    }
+    assert plan(replace(looked, now=T0)) == Plan(invalid=found.invalid, again_s=10.0)
 
 
 @given(

@@ -24,7 +24,9 @@ from sunk_nodeset_controller.nodesets.model import (
     CondemnPod,
     CreatePod,
     DeletePod,
+    Fits,
     Observed,
+    Plan,
     ReleasePod,
     Why,
 )
@@ -223,6 +225,34 @@ def test_on_delete_replaces_nobody_by_itself() -> None:
     pods = member(1, is_old=True), member(2, is_old=True, condemned="update")
 
     assert plan(seen(wanted(kind="OnDelete"), pods, {})).actions == (release(2),)
+
+
+def invalid(of: NodeSet, pods: tuple[Pod, ...], slurm: Slurm | None) -> Observed:
+    """Look at *pods* of a NodeSet whose template is no Pod's, so that nobody is of it."""
+    return replace(seen(of, pods, slurm), fits=Fits(invalid="no Pod"))
+
+
+def test_a_template_that_is_no_pods_lets_those_stay_that_were_to_be_replaced() -> None:
+    pods = member(1, is_old=True, condemned="update"), member(2, condemned="deletion"), member(3, is_old=True)
+
+    assert plan(invalid(wanted(), pods, {"gpu-1": DRAINED})) == Plan(
+        actions=(release(1), release(2)), invalid="no Pod"
+    )
+    assert plan(invalid(wanted(), pods, None)).actions == (release(1), release(2))
+
+
+def test_who_is_too_many_stays_marked_under_a_template_that_is_no_pods_and_does_not_go() -> None:
+    pods = member(1, condemned="scale-down"), member(2), member(3, condemned="update")
+    slurm: Slurm = {"gpu-1": DRAINED, "gpu-3": DRAINED}
+
+    assert plan(invalid(wanted(1), pods, slurm)).actions == (release(3),)
+    assert plan(invalid(wanted(3), pods, slurm)).actions == (release(1), release(3))
+
+
+def test_who_is_not_ready_stays_condemned_under_a_template_that_is_no_pods() -> None:
+    pods = (member(1, is_old=True, is_ready=False, condemned="update"),)
+
+    assert plan(invalid(wanted(), pods, {"gpu-1": DRAINED})).actions == ()
 
 
 def test_a_deleted_nodeset_drains_all_its_pods_and_then_goes() -> None:
@@ -583,6 +613,18 @@ def test_no_plan_deletes_a_pod_whose_node_may_run_a_job(
 
     assert {slurm[name] for name in deleted} <= {DRAINED, None}
     assert deleted <= {pod.metadata.name for pod in pods if why_of(pod)}
+
+
+@given(fleets, st.none() | st.integers(0, 9))
+def test_for_a_template_that_is_no_pods_nobody_goes_is_chosen_or_made(
+    fleet: Fleet, replicas: int | None
+) -> None:
+    pods, slurm = made_of(fleet)
+    actions = plan(invalid(wanted(replicas), pods, slurm)).actions
+    released = {one.name for one in actions if isinstance(one, ReleasePod)}
+
+    assert len(released) == len(actions)
+    assert released <= {pod.metadata.name for pod in pods if why_of(pod)}
 
 
 @given(st.permutations(range(5)), fleets.filter(lambda fleet: len(fleet) >= 5), st.none() | st.integers(0, 9))

@@ -161,7 +161,8 @@ class NodeSetLoop:
                 if await self._adoption.adopt(nodeset):
                     return ADOPTED_AGAIN_S  # The view will show them, and they are no longer to be made.
             done = await self._carry_out(seen, found)
-        except KubeRejectedError as error:  # What comes before all that is made. Who is to stay needs it not.
+        except KubeRejectedError as error:  # Nothing is made or goes without what comes first.
+            # A Pod that is to stay needs none of that to be released.
             if released := tuple(one for one in found.actions if isinstance(one, ReleasePod)):
                 await self._deeds.carry_out(seen, released)
             return await self._refused(nodeset, found, str(error))

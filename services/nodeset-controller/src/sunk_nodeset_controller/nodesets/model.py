@@ -153,7 +153,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     obstacles: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """Why the other Nodes are not, by name."""
     invalid: str = ""
-    """Why nothing can be planned; nothing if it can."""
+    """Why nothing can be made; nothing if it can."""
     refused: str = ""
     """What the API server would not have of it; nothing if it took all."""
     stuck: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])

@@ -1,7 +1,9 @@
 """One step that brings a NodeSet closer to what it declares; pure.
 
 What must stay true: one Pod a Node, whatever was done half-way; a Node belongs to one NodeSet; a Pod's
-name stays while its Node does; planning twice on the same view plans the same.
+name stays while its Node does; planning twice on the same view plans the same. For a template that is no
+Pod's nothing is made and nobody goes; what needs no template goes on: Pods that have ended are cleared, and
+those that were to be replaced may stay.
 """
 
 from datetime import timedelta
@@ -16,7 +18,7 @@ from sunk_nodeset_controller.nodesets.feasibility import obstacle, requests
 from sunk_nodeset_controller.nodesets.members import Member, members
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReleasePod, ReplacePod
 from sunk_nodeset_controller.nodesets.naming import pod_name
-from sunk_nodeset_controller.nodesets.rollout import LOOK_AGAIN_S, ended, rollout
+from sunk_nodeset_controller.nodesets.rollout import LOOK_AGAIN_S, ended, rollout, withdrawn
 from sunk_nodeset_controller.nodesets.slices import members_of, names_of
 from sunk_nodeset_controller.nodesets.template import pinned_node, pod_spec
 from sunk_runtime.backoff import doubled
@@ -33,9 +35,11 @@ def plan(seen: Observed) -> Plan:
         return _leaving(seen)
     if seen.refusal:
         return Plan(invalid=seen.refusal)
-    if seen.fits.invalid:
-        return Plan(invalid=seen.fits.invalid)
     found = members(seen)
+    replaced, again_s = _replaced(seen)
+    if seen.fits.invalid:
+        actions = (*replaced, *withdrawn(seen, found))
+        return Plan(actions=actions, again_s=again_s, invalid=seen.fits.invalid)
     obstacles = {
         **seen.fits.obstacles,
         **{node: f"belongs to NodeSet {key}" for node, key in seen.foreign.items()},
@@ -43,7 +47,6 @@ def plan(seen: Observed) -> Plan:
     waiting = {node: one for node, one in seen.unread.items() if one.wait_s > 0 and node not in obstacles}
     obstacles |= {node: one.why for node, one in waiting.items()}
     feasible = frozenset(name for name in seen.nodes if name not in obstacles)
-    replaced, again_s = _replaced(seen)
     rolled = rollout(seen, found, wanted_size(seen, found, feasible))
     staying = {one.uid for one in rolled if isinstance(one, ReleasePod)}
     leaving = [member for member in found if member.pod.metadata.uid not in staying]

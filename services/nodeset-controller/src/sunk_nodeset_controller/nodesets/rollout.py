@@ -23,7 +23,7 @@ LOOK_AGAIN_S: Final = 3.0
 
 def rollout(seen: Observed, found: list[Member], wanted: int) -> tuple[Action, ...]:
     """Return what to do with the Pods that live, of which *wanted* are to stay and be of the template."""
-    shrunk = _surplus(seen, found)
+    shrunk = _surplus(seen, found, is_chosen=_is_sure(seen))
     names = {member.name for member in shrunk}
     rest = [member for member in found if member.name not in names]
     updated = _updated(seen, rest, wanted)
@@ -35,6 +35,18 @@ def rollout(seen: Observed, found: list[Member], wanted: int) -> tuple[Action, .
 def ended(seen: Observed, found: list[Member]) -> tuple[Action, ...]:
     """Return what to do with the Pods that live when their NodeSet is to be no more."""
     return carried_on(seen, found, {member.name: "deletion" for member in found})
+
+
+def withdrawn(seen: Observed, found: list[Member]) -> tuple[Action, ...]:
+    """Return the marks to take back while the template is no Pod's: nobody goes for one that cannot be made.
+
+    A Pod that was one too many and still is keeps its mark, as no template says how many there shall be. It
+    does not go, for its place could not be filled again. One that is not ready is of no use without a mark.
+    """
+    kept = {member.name for member in _surplus(seen, found, is_chosen=False)}
+    free = [one for one in found if one.condemned and one.pod.is_ready and one.name not in kept]
+    line = sorted(free, key=lambda member: member.order)
+    return tuple(ReleasePod(one.pod.metadata.name, one.pod.metadata.uid) for one in line)
 
 
 def carried_on(seen: Observed, found: list[Member], reasons: Mapping[str, Why]) -> tuple[Action, ...]:
@@ -70,11 +82,11 @@ def _may_be_unknown(member: Member, *, is_loss: bool) -> bool:
     return not was_known(member.pod) and (not member.pod.is_ready or not is_loss)
 
 
-def _surplus(seen: Observed, found: list[Member]) -> list[Member]:
-    """Return the Pods that are too many."""
+def _surplus(seen: Observed, found: list[Member], *, is_chosen: bool) -> list[Member]:
+    """Return the Pods that are too many; without *is_chosen* of those that were chosen before."""
     replicas = seen.nodeset.spec.replicas
     count = len(found) - replicas if replicas is not None else 0
-    return _first(found, count, "scale-down", is_chosen=_is_sure(seen)) if count > 0 else []
+    return _first(found, count, "scale-down", is_chosen=is_chosen) if count > 0 else []
 
 
 def _updated(seen: Observed, rest: list[Member], wanted: int) -> list[Member]:

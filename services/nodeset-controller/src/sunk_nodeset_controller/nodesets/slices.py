@@ -52,11 +52,12 @@ def failed_of(slices: Iterable[NodeSlice]) -> frozenset[str]:
 
 def wanted_entries(seen: Observed, found: Plan) -> dict[str, NodeSliceEntry]:
     """Return what the slices shall hold when *found* is carried out, by Node."""
+    failures = _failures(seen, found)
     if found.invalid:
-        return {entry.kube_node: entry for one in seen.slices for entry in one.nodes}
+        entries = [entry for one in seen.slices for entry in one.nodes]
+        return {entry.kube_node: _counted(entry, failures) for entry in entries}
     has = {kube_node: pod.metadata.name for pod in seen.pods if (kube_node := pinned_node(pod))}
     has |= {one.kube_node: one.name for one in found.actions if isinstance(one, CreatePod)}
-    failures = _failures(seen, found)
     wanted: dict[str, NodeSliceEntry] = {}
     for kube_node, name in has.items():
         count, failed = failures.get(name, (0, ""))
@@ -70,6 +71,11 @@ def wanted_entries(seen: Observed, found: Plan) -> dict[str, NodeSliceEntry]:
                 released = entry.released or not waits
                 wanted.setdefault(entry.kube_node, msgspec.structs.replace(entry, released=released))
     return wanted
+
+
+def _counted(entry: NodeSliceEntry, failures: Mapping[str, tuple[int, str]]) -> NodeSliceEntry:
+    count, failed = failures.get(entry.name, (entry.failures, entry.failed))
+    return msgspec.structs.replace(entry, failures=count, failed=failed)
 
 
 def _failures(seen: Observed, found: Plan) -> dict[str, tuple[int, str]]:
