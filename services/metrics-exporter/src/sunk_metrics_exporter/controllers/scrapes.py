@@ -37,7 +37,7 @@ from sunk_metrics_exporter.metrics import (
     SCRAPE_SECONDS,
     STATE_AGE,
 )
-from sunk_metrics_exporter.slurm_metrics.ages import Kind, ages
+from sunk_metrics_exporter.slurm_metrics.ages import Kind, LastSeen, ages, last_seen
 from sunk_metrics_exporter.slurm_metrics.exposition import Exposition, Slurm
 from sunk_metrics_exporter.slurm_metrics.samples import JobChoice
 from sunk_metrics_exporter.sunk_metrics.current import Current
@@ -71,6 +71,7 @@ class Scrapes:
         self._views = views
         self._stale_s = stale_s
         self._exposition = Exposition(choice, job_series_max)
+        self._last_seen = LastSeen()
         self._turn = anyio.Lock()
         self._is_capped = False
 
@@ -107,7 +108,9 @@ class Scrapes:
     ) -> bytes:
         self._exposition.update(slurm)
         self._report_cap()
-        old = ages(self._exposition.newest(), slurm.statistics.get(subjects.STATISTICS_KEY), moment)
+        told = slurm.statistics.get(subjects.STATISTICS_KEY)
+        self._last_seen = last_seen(self._last_seen, self._exposition.newest(), told, moment)
+        old = ages(self._last_seen, moment)
         for kind, age_s in old.items():
             STATE_AGE.labels(kind).set(age_s)
         fresh: set[Kind] = {kind for kind, age_s in old.items() if age_s <= self._stale_s}

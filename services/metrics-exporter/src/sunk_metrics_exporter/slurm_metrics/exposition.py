@@ -111,7 +111,7 @@ class StateParts(Generic[S]):
         self._part_of = part_of
         self._known: dict[str, tuple[S, Part]] = {}
         self.newest: datetime | None = None
-        """When the newest state that was ever seen began."""
+        """When the newest state began that the last update brought; None: it brought none."""
 
     def update(self, states: Mapping[str, S]) -> tuple[dict[str, S], list[str]]:
         """Take over what changed; return that, and what is gone."""
@@ -120,6 +120,7 @@ class StateParts(Generic[S]):
         for key in gone:
             self._text.remove(f"{name}/{key}", known.pop(key)[1])
         changed: dict[str, S] = {}
+        begins: list[datetime] = []
         for key, state in states.items():
             before = known.get(key)
             if before is not None and before[0] is state:
@@ -130,8 +131,9 @@ class StateParts(Generic[S]):
             self._text.add(f"{name}/{key}", part)
             known[key] = (state, part)
             changed[key] = state
-        begins = (state.changed for state in changed.values())
-        self.newest = max((self.newest, *begins) if self.newest else begins, default=None)
+            if before is None or before[0].changed != state.changed:  # Else it was only read again.
+                begins.append(state.changed)
+        self.newest = max(begins, default=None)
         return changed, gone
 
 
@@ -204,7 +206,7 @@ class Exposition:
         self.jobs.update(*self._counts.update(slurm.jobs))
 
     def newest(self) -> dict[Kind, datetime | None]:
-        """Return when the newest state of each kind began."""
+        """Return when the newest state of each kind began that the last update brought."""
         return {
             "nodes": self._nodes.newest,
             "jobs": self._counts.newest,
