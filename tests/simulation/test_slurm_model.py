@@ -1,6 +1,7 @@
 """What only the model of Slurm can: its faults, and the checkers that look at it."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import cast
@@ -166,6 +167,24 @@ def test_a_service_that_lifts_a_drain_by_hand_is_found_and_one_that_lifts_its_ow
         await client.undrain("n1")
 
     with pytest.raises(BreachError, match="n1 was drained by hand for 'bad dimm'"):
+        run(story)
+
+
+@pytest.mark.parametrize("who", ["a service", "a person"])
+def test_a_service_that_deletes_a_record_with_a_drain_by_hand_is_found_and_a_person_is_not(who: str) -> None:
+    async def story(slurm: ModelSlurm, client: SlurmClient) -> None:
+        slurm.add_node(NodeConf("n9", is_dynamic=True))
+        await anyio.sleep(10)
+        slurm.exec("scontrol", "update", "node=n9", "state=drain", "reason=bad dimm")
+        await anyio.sleep(200)
+        if who == "a person":
+            slurm.exec("scontrol", "delete", "nodename=n9")
+        await client.delete_node("n9")
+
+        assert "n9" not in slurm.state.nodes
+
+    found = pytest.raises(BreachError, match="slurm deleted its record")
+    with found if who == "a service" else nullcontext():
         run(story)
 
 

@@ -8,11 +8,12 @@ import pytest
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import SLURM_24_11
 from sunk_runtime.testing import until
-from sunk_slurm.client import UNDRAINED, SlurmClient
+from sunk_slurm.client import SlurmClient
+from sunk_slurm.down_reasons import UNDRAINED
 from sunk_slurm.errors import INVALID_NODE_NAME, REQUEUE_DISABLED, SlurmRejectedError
 from sunk_slurm.submission import JobDescription
 from sunk_slurm.tokens import KeyTokens
-from sunk_slurm.wire import Node
+from sunk_slurm.wire import Features, Node
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
@@ -25,7 +26,7 @@ async def client(cluster: HostSlurm) -> AsyncIterator[SlurmClient]:
         yield client
         for name in (N1, N2):
             await until(partial(is_undrained, client, name))
-            await client.describe_node(name, extra="", features=())
+            await client.describe_node(name, extra="", features=Features((), ()))
 
 
 async def is_undrained(client: SlurmClient, name: str) -> bool:
@@ -58,14 +59,21 @@ async def test_of_several_nodes_one_is_refused_and_the_others_are_drained(client
 
 
 async def test_features_are_replaced_and_taken_away_and_extra_stays(client: SlurmClient) -> None:
-    await client.describe_node(N1, extra='{"team": "a"}', features=("h100", "zone-a"))
+    words = ("h100", "zone-a")
+    await client.describe_node(N1, extra='{"team": "a"}', features=Features(words, words))
     both = await look(client, N1)
-    await client.describe_node(N1, features=("h200",))
+    await client.describe_node(N1, features=Features(words, ("h100",)))
+    one = await look(client, N1)
+    await client.describe_node(N1, features=Features(words, ()))
+    asleep = await look(client, N1)
+    await client.describe_node(N1, features=Features(("h200",), ("h200",)))
     other = await look(client, N1)
-    await client.describe_node(N1, features=())
+    await client.describe_node(N1, features=Features((), ()))
     none = await look(client, N1)
 
     assert (sorted(both.features), sorted(both.active_features)) == (["h100", "zone-a"],) * 2
+    assert (sorted(one.features), one.active_features) == (["h100", "zone-a"], ("h100",))
+    assert (sorted(asleep.features), asleep.active_features) == (["h100", "zone-a"], ())
     assert (other.features, other.active_features, other.extra) == (("h200",), ("h200",), '{"team": "a"}')
     assert (none.features, none.active_features) == ((), ())
 

@@ -1,5 +1,7 @@
 """Servers that fail: what hangs costs little, the next one is asked, and whoever waits is woken."""
 
+import math
+import time
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -11,7 +13,7 @@ from sunk_runtime.errors import ConfigError
 from sunk_runtime.testing import WITHIN_S, until
 from sunk_slurm.circuit import FAILURES, PROBE_LAST_S, Circuit
 from sunk_slurm.client import SlurmClient
-from sunk_slurm.errors import SlurmUnavailableError
+from sunk_slurm.errors import SlurmUnavailableError, TooLateError
 from sunk_slurm.server import MAX_CONNECTIONS, MAX_WAITING
 from sunk_slurm.submission import JobDescription
 
@@ -38,6 +40,8 @@ class Servers(httpx.AsyncBaseTransport):
         self.asked: list[str] = []
         self.under_way = 0
         self.most_under_way = 0
+        self.let = anyio.Event()
+        """Set to let lists go on."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         host, path = request.url.host, request.url.path
@@ -58,7 +62,8 @@ class Servers(httpx.AsyncBaseTransport):
                     await anyio.sleep(0.3)
                     return httpx.Response(200, json=VERSIONS)
                 case "hangs over lists" if path.endswith("/nodes/"):
-                    await anyio.sleep_forever()
+                    await self.let.wait()
+                    return httpx.Response(200, json=WELL)
                 case "is cut off from slurmctld" if path != "/openapi/v3":
                     return httpx.Response(500, json={"errors": [{"error_number": 1800}]})
                 case _:
@@ -110,6 +115,31 @@ async def test_one_that_hangs_is_asked_a_few_times_and_then_nobody_waits_for_it(
     assert servers.most_under_way <= MAX_CONNECTIONS + 1
     assert before[0] < MAX_CONNECTIONS * 3
     assert any("calls wait for" in str(error) for error in failed)
+
+
+async def test_a_write_whose_turn_comes_too_late_is_not_sent() -> None:
+    servers = Servers(a="hangs over lists")
+    async with client(servers) as slurm, anyio.create_task_group() as tasks:
+        await slurm.node("n1")
+        for _ in range(MAX_CONNECTIONS):
+            tasks.start_soon(slurm.nodes)
+        await until(lambda: servers.under_way == MAX_CONNECTIONS)
+
+        async def undrain() -> None:
+            with pytest.raises(TooLateError):
+                await slurm.sending_until(time.monotonic() + 0.05).undrain("n1")
+            late.set()
+
+        late = anyio.Event()
+        tasks.start_soon(undrain)
+        await anyio.sleep(0.2)
+        assert not late.is_set()
+        servers.let.set()
+        await late.wait()
+        assert servers.count("POST") == 0
+        await slurm.sending_until(math.inf).undrain("n1")
+
+    assert servers.count("POST") == 1
 
 
 async def test_an_outage_is_told_by_what_began_it_however_many_calls_it_meets() -> None:

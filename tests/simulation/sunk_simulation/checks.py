@@ -39,12 +39,13 @@ class SlurmChecks:
         """When a drain of ours was there last."""
         self._wrong: str | None = None
         slurm.on_node_touched = self._node_touched
+        slurm.on_node_deleted = self._node_deleted
         slurm.on_job_touched = self._job_touched
 
     def drain_of_another_is_changed(self) -> str | None:
-        """No drain that somebody has set by hand is lifted, nor its reason replaced."""
+        """No drain that was set by hand is lifted, nor its reason replaced, nor its record deleted."""
         for node in [node for node in self._by_hand if node not in self._slurm.state.nodes]:
-            del self._by_hand[node]  # With its record.
+            del self._by_hand[node]  # Slurm has lost it.
         return self._wrong
 
     def forget_what_slurm_lost(self) -> None:
@@ -74,6 +75,13 @@ class SlurmChecks:
             self._ours[node] = None
         elif states:
             self._end_ours(node)
+
+    def _node_deleted(self, node: str, user: str) -> None:
+        if node not in self._by_hand:
+            return
+        is_there, (theirs, since) = self._is_there(node), self._by_hand.pop(node)
+        if is_there and user == SERVICE_USER and self._slurm.now() - since > self._old_s:
+            self._wrong = f"{node} was drained by hand for {theirs!r}; {user} deleted its record"
 
     def _end_ours(self, node: str) -> None:
         if node in self._ours:

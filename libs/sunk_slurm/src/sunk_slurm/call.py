@@ -1,7 +1,10 @@
 """A call of slurmrestd, before anybody makes it."""
 
+import math
+
 import msgspec
 
+from sunk_slurm.errors import TooLateError
 from sunk_slurm.tokens import Tokens
 
 
@@ -18,6 +21,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     params: tuple[tuple[str, str], ...] = ()
     timeout_s: float = 5.0
+    send_until: float = math.inf
+    """Until when it may be sent, in monotonic time: its turn may come when what it rests on is old."""
     may_repeat: bool = True
     """Carrying it out twice is carrying it out once."""
     version: str = ""
@@ -26,3 +31,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """slurmdbd is to answer it, which not every slurmrestd asks."""
     tokens: Tokens | None = None
     """The tokens of the user that it is made as; None: our own."""
+
+    def check_in_time(self, now: float) -> None:
+        """Raise `TooLateError` after `send_until`."""
+        if now > self.send_until:
+            raise TooLateError(f"{self.doing}: its turn came too late")

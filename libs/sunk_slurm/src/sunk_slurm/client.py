@@ -8,13 +8,16 @@ does not mean that nothing was done. Each call ends within its time; callers may
 Source: slurmrestd 24.11 (v0.0.42) and 26.05 (v0.0.44), measured.
 """
 
+import copy
+import math
 from collections.abc import Collection, Iterable
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
 from sunk_slurm import hostlist
 from sunk_slurm.call import Call
+from sunk_slurm.down_reasons import UNDRAINED
 from sunk_slurm.errors import (
     ALREADY_DONE,
     AUTH_NOBODY,
@@ -29,10 +32,8 @@ from sunk_slurm.errors import (
 from sunk_slurm.reads import LIST_TIMEOUT_S, SlurmReads, node_path
 from sunk_slurm.submission import JobChange, JobDescription, NodeChange
 from sunk_slurm.tokens import Tokens
-from sunk_slurm.wire import Answer, SubmitAnswer
+from sunk_slurm.wire import Answer, Features, SubmitAnswer
 
-UNDRAINED: Final = "undrained"
-"""What stands in place of the reason where it cannot be empty."""
 REQUEUE_VERSION: Final = "v0.0.45"
 """The first API version that can requeue; 24.11 has none."""
 
@@ -44,6 +45,18 @@ class _Submission(msgspec.Struct, frozen=True):
 
 class SlurmClient(SlurmReads):
     """slurmrestd of one Slurm cluster, to read and to write. Use it as a context."""
+
+    _send_until: float = math.inf
+
+    def sending_until(self, moment: float) -> Self:
+        """Return the same client for writes upon what was read: they are not sent after *moment*.
+
+        Args:
+            moment: In monotonic time. A write with a later turn raises `TooLateError`; nothing is done then.
+        """
+        bound = copy.copy(self)
+        bound._send_until = moment  # noqa: SLF001 - its own class's
+        return bound
 
     async def drain(self, name: str, reason: str) -> None:
         """Set DRAIN on *name* with *reason*; where it is set already, this changes the reason.
@@ -93,11 +106,13 @@ class SlurmClient(SlurmReads):
         await self._change_node(f"set extra of node {name}", name, NodeChange(extra=text))
 
     async def describe_node(
-        self, name: str, *, extra: str | None = None, features: tuple[str, ...] | None = None
+        self, name: str, *, extra: str | None = None, features: Features | None = None
     ) -> None:
         """Replace the node's Extra, or its features, or both; None stays as it is."""
-        words = None if features is None else features or ("",)
-        change = NodeChange(extra=extra, features=words, features_act=words)
+        change = NodeChange(extra=extra)
+        if features is not None:
+            words, active = features.available or ("",), features.active or ("",)
+            change = NodeChange(extra=extra, features=words, features_act=active)
         await self._change_node(f"describe node {name}", name, change)
 
     async def place_node(self, name: str, topology: str) -> None:
@@ -235,5 +250,13 @@ class SlurmClient(SlurmReads):
     ) -> None:
         """Carry out a write that may be repeated."""
         content = None if body is None else msgspec.json.encode(body)
-        call = Call(name=name, doing=doing, method=method, path=path, body=content, timeout_s=self._timeout_s)
+        call = Call(
+            name=name,
+            doing=doing,
+            method=method,
+            path=path,
+            body=content,
+            timeout_s=self._timeout_s,
+            send_until=self._send_until,
+        )
         await self._rest.call(call, Answer)

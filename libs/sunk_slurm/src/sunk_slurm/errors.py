@@ -76,6 +76,10 @@ class NotSentError(SlurmUnavailableError):
     """slurmrestd was left alone, or had no time for the call: that tells nothing new about it."""
 
 
+class TooLateError(ConflictError):
+    """The call's turn came when it was not to be sent any more: nothing was done."""
+
+
 class SlurmConflictError(ConflictError):
     """The job is not in the state that the request was made for. ``number`` is Slurm's own."""
 

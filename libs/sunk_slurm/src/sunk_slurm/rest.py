@@ -14,7 +14,7 @@ from sunk_runtime.errors import ConfigError, SunkError
 from sunk_slurm.answers import understood
 from sunk_slurm.call import Call
 from sunk_slurm.connections import Transport
-from sunk_slurm.errors import NotSentError, SlurmUnavailableError, may_be_the_way
+from sunk_slurm.errors import NotSentError, SlurmUnavailableError, TooLateError, may_be_the_way
 from sunk_slurm.server import Server
 from sunk_slurm.tokens import Tokens
 from sunk_slurm.trust import Trust
@@ -83,6 +83,7 @@ class Rest:
         Raises:
             SlurmUnavailableError: no answer, not Slurm's, or a failure that may pass.
             SlurmConflictError: what it names is in another state.
+            TooLateError: its turn came after `Call.send_until`.
             SlurmRejectedError: Slurm refuses.
         """
         servers = self._in_turn()
@@ -133,7 +134,7 @@ async def _ask(server: Server, call: Call, kind: type[T]) -> T | None:
     try:
         reply = await server.ask(call)
         answer = None if reply.status == _NOT_MODIFIED else understood(call.doing, kind, reply)
-    except NotSentError:
+    except (NotSentError, TooLateError):
         raise
     except SlurmUnavailableError as error:
         if error.number is None:

@@ -86,6 +86,7 @@ class Server:
         Raises:
             SlurmUnavailableError: it does not.
             NotSentError: its circuit is open, or the call's turn did not come.
+            TooLateError: its turn came after `Call.send_until`.
             SlurmRejectedError: it has no API version that we speak.
         """
         if self.circuit.is_open:
@@ -224,11 +225,13 @@ class Server:
 
     async def _send(self, call: Call, path: str) -> Reply:
         """Send once, and once more with a fresh token if the first was not accepted."""
+        call.check_in_time(time.monotonic())
         started, outcome, tokens = time.perf_counter(), "failed", call.tokens or self._tokens
         try:
             reply = await self._connections.exchange(call, path, tokens.current())
             if reply.status in _TOKEN_REFUSED:
                 tokens.renew()
+                call.check_in_time(time.monotonic())
                 reply = await self._connections.exchange(call, path, tokens.current())
             outcome = str(reply.status)
         finally:

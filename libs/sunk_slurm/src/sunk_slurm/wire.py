@@ -75,6 +75,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[Problem, ...] = ()
 
 
+class Features(msgspec.Struct, frozen=True):
+    """A node's features. Jobs may ask for those that are active, which are some of those available."""
+
+    available: tuple[str, ...]
+    active: tuple[str, ...]
+
+
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """A Slurm node as slurmrestd shows it. Memory is in MiB."""
 
@@ -110,6 +117,12 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         if state.base == "ALLOCATED" and 0 < self.alloc_cpus < (self.effective_cpus or self.cpus):
             return NodeState("MIXED", state.flags)
         return state
+
+    @property
+    def features_now(self) -> Features:
+        """Its features. Of a node of slurm.conf that nobody changed, "none is active" means that all are."""
+        is_said = bool(self.active_features) or "DYNAMIC_NORM" in NodeState.of(self.state).flags
+        return Features(self.features, self.active_features if is_said else self.features)
 
 
 class NodesAnswer(Answer, frozen=True, kw_only=True):

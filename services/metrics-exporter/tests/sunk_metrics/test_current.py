@@ -163,6 +163,13 @@ def test_a_drain_of_ours_that_nothing_wants_any_more_is_told_since_its_cause_wen
         pytest.param(OURS, [POD], [], [replace(PLACED, is_overdue=True)], id="a Pod is overdue"),
         pytest.param(OURS, [POD], [], [replace(PLACED, phase="ending")], id="a Pod is ending"),
         pytest.param(OURS, [], [], [], id="in no NodeSet: nothing is known"),
+        pytest.param(
+            replace(drained("k8s: cordon; was down: bad dimm"), state="DOWN", is_down=True),
+            [POD],
+            [],
+            [],
+            id="down, and its reason keeps why",
+        ),
         pytest.param(drained("bad power supply"), [POD], [], [], id="a person's"),
         pytest.param(HEALTHY, [POD], [], [], id="not drained"),
     ],

@@ -6,6 +6,7 @@ from sunk_events.base import UNKNOWN, Cause
 from sunk_events.locks import LockState
 from sunk_events.nodesets import KubePodState
 from sunk_slurm.states import NodeState
+from sunk_slurm.wire import Features
 
 
 class DrainNode(msgspec.Struct, frozen=True):
@@ -43,7 +44,7 @@ class DescribeNode(msgspec.Struct, frozen=True):
 
     node: str
     extra: str | None = None
-    features: tuple[str, ...] | None = None
+    features: Features | None = None
     cause: Cause = UNKNOWN
 
 

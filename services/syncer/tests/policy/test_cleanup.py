@@ -26,15 +26,57 @@ IDLE = NodeState.of(["IDLE", "DYNAMIC_NORM"])
 
 
 def kept(
-    state: NodeState = IDLE, extra: str = OURS, *, is_in_slice: bool = False, pod: KubePodState | None = None
+    state: NodeState = IDLE,
+    extra: str = OURS,
+    *,
+    reason: str = "",
+    is_in_slice: bool = False,
+    pod: KubePodState | None = None,
 ) -> str | None:
-    return why_kept("n1", state, extra, is_in_slice=is_in_slice, pod=pod)
+    return why_kept("n1", state, extra, reason, is_in_slice=is_in_slice, pod=pod)
 
 
-@pytest.mark.parametrize("words", [("IDLE",), ("DOWN",), ("DOWN", "DRAIN"), ("IDLE", "NOT_RESPONDING")])
-def test_a_record_of_ours_without_a_node_goes(words: tuple[str, ...]) -> None:
-    assert kept(NodeState.of([*words, "DYNAMIC_NORM"])) is None
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("IDLE",), ""),
+        (("IDLE",), "bad dimm"),  # Left there by an undrain of Slurm 24.11.
+        (("IDLE", "NOT_RESPONDING"), ""),
+        (("IDLE", "DRAIN"), "k8s: pod terminated"),
+        (("IDLE", "DRAIN"), "k8s: prolog pre-hook failed (sunk:verify-undrain)"),
+        (("IDLE", "DRAIN"), "k8s: cordon; was down: bad dimm"),  # It has come back since.
+        (("DOWN",), ""),
+        (("DOWN",), "k8s: requeue of job 7"),
+        (("DOWN",), "undrained"),
+        (("DOWN",), "Not responding"),
+        (("DOWN",), "bad dimm : Not responding"),
+        (("DOWN",), "Node unexpectedly rebooted"),
+        (("DOWN", "DRAIN"), "k8s: pod terminated : Not responding"),
+        (("DOWN", "DRAIN"), "k8s: pod pending deletion; was down: Not responding"),
+        (("DOWN", "DRAIN"), "k8s: pod terminated; was down: k8s: requeue of job 7"),
+    ],
+)
+def test_a_record_of_ours_without_a_node_goes(words: tuple[str, ...], reason: str) -> None:
+    assert kept(NodeState.of([*words, "DYNAMIC_NORM"]), reason=reason) is None
     assert kept(pod=replace(POD, phase="gone")) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("IDLE", "DRAIN"), "bad dimm"),
+        (("IDLE", "DRAIN"), ""),
+        (("IDLE", "DRAIN"), "nhc verify-undrain"),
+        (("IDLE", "DRAIN"), "Kill task failed"),
+        (("DOWN", "DRAIN"), "bad dimm : Not responding"),
+        (("DOWN",), "bad dimm"),
+        (("DOWN", "DRAIN"), "k8s: pod pending deletion; was down: bad dimm"),
+    ],
+)
+def test_a_record_is_kept_with_a_drain_of_others_or_what_others_set_down(
+    words: tuple[str, ...], reason: str
+) -> None:
+    assert kept(NodeState.of([*words, "DYNAMIC_NORM"]), reason=reason) is not None
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from sunk_events.locks import LockHolder, LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_syncer.actions import KubeInputs
 from sunk_syncer.policy.explain import explain_job, explain_job_to_owner, explain_node
+from sunk_syncer.policy.extra import content, merged, parsed
 from sunk_syncer.testing.stage import ready_pod
 
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -60,6 +61,40 @@ def test_a_node_is_explained(told: SlurmNodeState, kube: KubeInputs, words: tupl
 
     assert words[0] in finding.because
     assert words[1] in finding.would_change
+
+
+def test_a_drain_that_keeps_why_the_node_is_down_ends_with_that_and_not_in_a_moment() -> None:
+    told = replace(drained("k8s: cordon; was down: bad dimm"), state="DOWN", is_down=True)
+    drain, down = explain_node(told, FINE).findings
+
+    assert "why the node is down" in drain.because
+    assert "state=resume" in drain.would_change
+    assert down.because == "bad dimm"
+
+
+def test_a_record_that_stays_for_a_drain_of_others_is_said_so() -> None:
+    extra = merged(parsed(""), content(POD, None), T0)
+    record = replace(drained("bad dimm", "ada"), flags=("DRAIN", "DYNAMIC_NORM"), extra=extra)
+    others = (
+        record,
+        replace(record, reason="bad dimm", is_drain=False, is_down=True),
+        replace(record, reason="k8s: cordon; was down: bad dimm", is_down=True),
+    )
+    goes = (
+        replace(record, reason="k8s: pod terminated"),
+        replace(record, reason="bad dimm", is_drain=False),
+        replace(record, extra=""),
+        replace(record, flags=("DRAIN",)),
+    )
+
+    def is_kept(told: SlurmNodeState, kube: KubeInputs) -> bool:
+        return any(
+            finding.what.startswith("its record is kept") for finding in explain_node(told, kube).findings
+        )
+
+    assert all(is_kept(told, KubeInputs()) for told in others)
+    assert not any(is_kept(told, KubeInputs()) for told in goes)
+    assert not any(is_kept(told, FINE) for told in others)
 
 
 def test_draining_and_drained_are_told_apart() -> None:

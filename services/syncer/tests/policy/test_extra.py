@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from sunk_events.locks import LockState
 from sunk_events.nodesets import Condition, KubePodState
+from sunk_slurm.wire import Features
 from sunk_syncer.policy.extra import content, features, is_current, merged, parsed
 from sunk_syncer.testing.stage import ready_pod
 
@@ -103,10 +104,29 @@ def test_features_of_the_nodeset_come_and_go_and_a_users_stay() -> None:
     there = parsed(merged(parsed(""), content(POD, None), T0))
     wanted = content(replace(POD, features=("h100", "zone-b")), None)
 
-    assert features(there, wanted, ["h100", "zone-a", "mine"]) == ("h100", "mine", "zone-b")
-    assert features(there, wanted, ["zone-b", "h100"]) is None
-    assert features(parsed(""), wanted, []) == ("h100", "zone-b")
-    assert features(there, content(replace(POD, features=()), None), ["h100", "zone-a"]) == ()
+    assert features(there, wanted, all_active("h100", "zone-a", "mine")) == all_active(
+        "h100", "mine", "zone-b"
+    )
+    assert features(there, wanted, all_active("zone-b", "h100")) is None
+    assert features(parsed(""), wanted, all_active()) == all_active("h100", "zone-b")
+    nothing = content(replace(POD, features=()), None)
+    assert features(there, nothing, all_active("h100", "zone-a")) == all_active()
+
+
+def test_a_feature_of_a_user_that_is_not_active_stays_available_and_asleep() -> None:
+    there = parsed(merged(parsed(""), content(POD, None), T0))
+    wanted = content(replace(POD, features=("h100", "zone-b")), None)
+    asleep = Features(("asleep", "h100", "mine", "zone-a"), ("h100", "mine", "zone-a"))
+
+    after = features(there, wanted, asleep)
+
+    assert after == Features(("asleep", "h100", "mine", "zone-b"), ("h100", "mine", "zone-b"))
+    assert after is not None
+    assert features(there, wanted, after) is None
+
+
+def all_active(*words: str) -> Features:
+    return Features(words, words)
 
 
 jsons = st.recursive(

@@ -1,6 +1,7 @@
 """What the syncer does to a real Slurm beyond drains: Extra, features, clean-up, verification, requeue."""
 
 import json
+import re
 import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -155,13 +156,18 @@ async def test_features_follow_the_nodeset_and_a_users_stay(stage: Stage) -> Non
         state = stage.nodes.get(N1)
         return set(state.features) if state else set()
 
-    stage.slurm.exec("scontrol", "update", f"node={N1}", "AvailableFeatures=mine", "ActiveFeatures=mine")
+    given = ("AvailableFeatures=mine,asleep", "ActiveFeatures=mine")
+    stage.slurm.exec("scontrol", "update", f"node={N1}", *given)
     await stage.pod(replace(READY, features=("h100", "zone-a")))
     await until(lambda: features() == {"mine", "h100", "zone-a"})
     await stage.pod(replace(READY, features=("h100", "zone-b")))
     await until(lambda: features() == {"mine", "h100", "zone-b"})
     await stage.pod(READY)
     await until(lambda: features() == {"mine"})
+    assert sorted(re.findall("(?<=AvailableFeatures=).*", shown(stage, N1))[0].split(",")) == [
+        "asleep",
+        "mine",
+    ]
 
 
 async def test_the_record_of_a_node_is_deleted_when_no_nodeslice_has_it_and_no_job_is_on_it(
@@ -190,6 +196,27 @@ async def test_the_record_of_a_node_is_deleted_when_no_nodeslice_has_it_and_no_j
     assert stage.nodes.get(N1) is not None
     stage.slurm.kill_daemon(others)
     stage.slurm.exec("scontrol", "delete", f"nodename={others}")
+
+
+async def test_a_record_with_a_drain_of_others_is_kept_until_they_resume_the_node(stage: Stage) -> None:
+    broken = "broken-000-012"
+    await stage.node_slice(N1, broken)
+    stage.slurm.add_node(broken)
+    await stage.pod(replace(READY, pod=broken))
+    await until(lambda: extra(stage, broken).get("sunk", {}).get("pod") == broken)
+    stage.slurm.exec("scontrol", "update", f"node={broken}", "state=drain", "reason=bad dimm")
+    await stage.until_node(broken, "bad dimm")
+
+    await stage.pod_forgotten(broken)
+    await stage.node_slice(N1)
+    await until(lambda: stage.syncer.has_logged("node record kept"))
+    assert "bad dimm" in shown(stage, broken)
+    explained = await stage.ask(ExplainSlurmNode(node=broken))
+    assert isinstance(explained, Explanation)
+    assert any("record is kept" in finding.what for finding in explained.findings)
+    stage.slurm.exec("scontrol", "update", f"node={broken}", "state=resume")
+    await until(lambda: stage.nodes.get(broken) is None)
+    stage.slurm.kill_daemon(broken)
 
 
 async def test_while_nobody_sees_kubernetes_nothing_is_drained_and_it_is_said_why(stage: Stage) -> None:

@@ -1,6 +1,7 @@
 """Drains of many nodes in few calls."""
 
 from collections.abc import Collection
+from typing import Self
 
 import anyio
 import pytest
@@ -21,9 +22,15 @@ class Slurm:
 
     def __init__(self, *refused: str, error: SunkError | None = None) -> None:
         self.calls: list[tuple[str, ...]] = []
+        self.until: list[float] = []
+        """Until when each call was to be sent."""
         self.let = anyio.Event()
         self._refused = set(refused)
         self._error = error
+
+    def sending_until(self, moment: float) -> Self:
+        self.until.append(moment)
+        return self
 
     async def drain(self, name: str, reason: str) -> None:
         await self.drain_several([name], reason)

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Collection
+from typing import Self
 
 import anyio
 import anyio.lowlevel
@@ -13,7 +14,7 @@ from sunk_runtime.errors import ConflictError, TransientError
 from sunk_runtime.leases import Leadership
 from sunk_slurm.errors import SlurmUnavailableError
 from sunk_slurm.testing import node
-from sunk_slurm.wire import Node
+from sunk_slurm.wire import Features, Node
 from sunk_syncer.actions import (
     DeleteNode,
     DescribeNode,
@@ -46,6 +47,8 @@ class Slurm:
         self.is_away = False
         self.may_write = anyio.Event()
         self.may_write.set()
+        self.until: list[float] = []
+        """Until when each write was to be sent."""
         self.written: list[str] = []
         self.overwritten: list[str] = []
         """Nodes whose drain somebody else had set."""
@@ -79,6 +82,10 @@ class Slurm:
             self.overwritten.append(name)
         self.written.append(name)
 
+    def sending_until(self, moment: float) -> Self:
+        self.until.append(moment)
+        return self
+
     async def drain(self, name: str, reason: str) -> None:
         await self._write(name)
         self.nodes[name] = node(name, "IDLE", "DRAIN", reason=reason)
@@ -99,7 +106,7 @@ class Slurm:
         await self._write(name)
 
     async def describe_node(
-        self, name: str, *, extra: str | None = None, features: tuple[str, ...] | None = None
+        self, name: str, *, extra: str | None = None, features: Features | None = None
     ) -> None:
         del extra, features
         await self._write(name)
@@ -222,6 +229,18 @@ async def test_no_deed_is_done_upon_an_old_look(
             await node_writer.carry_out(action, old)
 
     assert slurm.written == []
+
+
+async def test_a_write_that_waits_for_its_turn_is_not_sent_upon_an_old_look_either() -> None:
+    slurm = Slurm()
+    node_writer = deeds_of(slurm)
+    lifted = Seen(slurm.nodes["n00"], good_until=time.monotonic() + 50)
+    drained = Seen(slurm.nodes["n01"], good_until=time.monotonic() + 60)
+    async with node_writer.place("n00"):
+        await node_writer.carry_out(UndrainNode("n00"), lifted)
+    await node_writer.drain(DrainNode("n01", "k8s: other"), drained)
+
+    assert slurm.until == [lifted.good_until, drained.good_until]
 
 
 async def test_who_was_seen_drained_since_the_list_is_left_out_of_a_drain_of_many() -> None:

@@ -268,7 +268,7 @@ def _create(ctld: Slurmctld, given: dict[str, str]) -> None:
 
 def _delete(ctld: Slurmctld, given: dict[str, str]) -> None:
     if "nodename" in given:
-        ctld.nodes.delete(given["nodename"])
+        ctld.nodes.delete(given["nodename"], ROOT)
     else:
         ctld.state.reservations.pop(given["reservationname"])
         ctld.slurm.changed()

@@ -75,6 +75,8 @@ class ModelSlurm:
             lambda _node, _states, _user, _why: None
         )
         """Told of who has set which states of a node, and of the reason that it has since."""
+        self.on_node_deleted: Callable[[str, str], None] = lambda _node, _user: None
+        """Told of who deletes the record of a node, before it is done."""
         self.on_submitted: Callable[[JobRecord, str], None] = lambda _job, _user: None
         """Told of each job that was taken."""
         self.is_launch_lost: Callable[[JobRecord], bool] = lambda _job: False

@@ -212,7 +212,7 @@ class Nodes:
         self._ctld.partition_changed()
         self._ctld.node_changed(node)
 
-    def delete(self, expression: str) -> None:
+    def delete(self, expression: str, user: str) -> None:
         """Delete the records of dynamic nodes, as many as it can be done of.
 
         Raises:
@@ -225,6 +225,7 @@ class Nodes:
             except SlurmError as error:
                 refused.append(error)
                 continue
+            self._ctld.slurm.on_node_deleted(name, user)
             del self.all[name]
             self._ctld.tell("node is deleted", node=name)
             self._ctld.nodes_changed = self._ctld.now()

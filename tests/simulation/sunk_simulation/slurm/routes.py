@@ -45,7 +45,7 @@ class Call:
             case "POST", "node", _:
                 return self._change_nodes([name])
             case "DELETE", "node", _:
-                self._ctld.nodes.delete(name)
+                self._ctld.nodes.delete(name, self._user)
                 return {}
             case "GET" | "POST" | "DELETE", "job" | "jobs", _:
                 return self._job(kind, name)

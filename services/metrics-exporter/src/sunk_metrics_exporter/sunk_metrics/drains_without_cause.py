@@ -18,6 +18,7 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_metrics_exporter.sunk_metrics.drain_causes import OURS, cause_of
+from sunk_slurm.down_reasons import keeps_down_reason
 
 _LEAVING: Final = frozenset({"terminating", "gone"})
 
@@ -47,6 +48,8 @@ def cause_lost(node: SlurmNodeState, side: KubernetesSide) -> tuple[str, datetim
     """Return the cause that a drain of ours had, and since when it is gone at the latest; else None."""
     if not node.is_drain or not node.reason.startswith(OURS):
         return None
+    if keeps_down_reason(node.reason, is_down=node.is_down):
+        return None  # It stays until the node is back.
     pod, lock = side.pods.get(node.node), side.locks.get(node.node)
     if pod is None or _is_wanted(pod) or node.node in side.held_by or (lock and lock.in_the_way):
         return None  # Of a node without a Pod nothing is known: nobody lifts that drain.

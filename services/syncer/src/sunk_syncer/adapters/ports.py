@@ -2,14 +2,14 @@
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, Self
 
 from sunk_slurm.diag import Diag
 from sunk_slurm.partitions import Partition
 from sunk_slurm.reads import KnownJob, NodeList, NotModified
 from sunk_slurm.reservations import Reservation
 from sunk_slurm.submission import JobChange
-from sunk_slurm.wire import Job, Node
+from sunk_slurm.wire import Features, Job, Node
 
 
 class SlurmNodes(Protocol):
@@ -36,6 +36,10 @@ class Answered(Protocol):
 class DrainWrites(Protocol):
     """Drains Slurm nodes. Every call may be repeated."""
 
+    def sending_until(self, moment: float) -> Self:
+        """Return the same for calls that are not sent after *moment*, in monotonic time."""
+        ...
+
     async def drain(self, name: str, reason: str) -> None:
         """Set DRAIN with *reason*."""
         ...
@@ -61,7 +65,7 @@ class NodeWrites(DrainWrites, Protocol):
         ...
 
     async def describe_node(
-        self, name: str, *, extra: str | None = None, features: tuple[str, ...] | None = None
+        self, name: str, *, extra: str | None = None, features: Features | None = None
     ) -> None:
         """Replace the Extra, the features, or both."""
         ...

@@ -93,6 +93,7 @@ class CleanupController:
             name,
             state,
             fresh.extra,
+            fresh.reason,
             is_in_slice=name in self._in_slices(),
             pod=self._views.pods.get(name),
         )

@@ -16,7 +16,7 @@ from sunk_runtime.jetstream import Bus
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
 from sunk_runtime.writer import publish
-from sunk_slurm.wire import Node
+from sunk_slurm.wire import Features, Node
 from sunk_syncer.actions import DescribeNode, PlaceNode
 from sunk_syncer.adapters.views import Views
 from sunk_syncer.config import Config
@@ -67,7 +67,8 @@ class ExtraController:
         if (wanted := self._wanted(name)) is None or told is None:
             return None
         there = parsed(told.extra)  # Cut where it is long; then it is no object, and a look tells.
-        is_described = is_current(there, wanted) and features(there, wanted, told.features) is None
+        on_node = Features(told.features, told.features)  # The bus has those that are active.
+        is_described = is_current(there, wanted) and features(there, wanted, on_node) is None
         if is_described and not is_elsewhere(told.topology, self._place(name)):
             return None
         return _LATER_S if self._node_writer.is_crowded else await self._describe(name)
@@ -117,7 +118,7 @@ class ExtraController:
 def _action(fresh: Node, wanted: ExtraContent, place: str, cause: Cause) -> DescribeNode | PlaceNode | None:
     """Return the one write that the node needs next."""
     there = parsed(fresh.extra)
-    new_features = features(there, wanted, fresh.active_features or fresh.features)
+    new_features = features(there, wanted, fresh.features_now)
     if new_features is None and is_current(there, wanted):
         return PlaceNode(fresh.name, place, cause) if is_elsewhere(fresh.topology, place) else None
     return DescribeNode(fresh.name, merged(there, wanted, now()), new_features, cause)

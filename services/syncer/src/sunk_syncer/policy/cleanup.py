@@ -1,8 +1,9 @@
 """Which records of Slurm nodes may be deleted: those that we made, whose Node is no longer in any NodeSlice.
 
 What must stay true: a record is never deleted if the node is static or another client made it, if it
-runs or completes a job, or if its Pod may still be there. The Extra of a record says that it is ours,
-so this is known after any restart. If a user removes that from Extra, the record stays.
+runs or completes a job, or if its Pod may still be there. Nor is it if others drained the node or set it
+down: it would come back without that. The Extra of a record says that it is ours, so this is known after any
+restart. If a user removes that from Extra, the record stays.
 """
 
 from typing import Final
@@ -10,6 +11,7 @@ from typing import Final
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_runtime.losses import is_mass_loss
+from sunk_slurm.down_reasons import PREFIX, is_down_by_others
 from sunk_slurm.states import NodeState
 from sunk_syncer.policy.extra import parsed
 from sunk_syncer.policy.polling import FEW, FEW_PERCENT
@@ -26,8 +28,13 @@ def may_be_ours(told: SlurmNodeState) -> bool:
     return len(told.extra) >= EXTRA_MAX or parsed(told.extra).ours is not None
 
 
+def is_out_by_others(reason: str, *, is_drain: bool, is_down: bool) -> bool:
+    """Whether others took the node out of service: its drain is theirs, or they set it down."""
+    return (is_drain and not reason.startswith(PREFIX)) or (is_down and is_down_by_others(reason))
+
+
 def why_kept(
-    node: str, state: NodeState, extra: str, *, is_in_slice: bool, pod: KubePodState | None
+    node: str, state: NodeState, extra: str, reason: str, *, is_in_slice: bool, pod: KubePodState | None
 ) -> str | None:
     """Return why the record of *node* is kept; None: it may be deleted."""
     if DYNAMIC not in state.flags:
@@ -41,7 +48,8 @@ def why_kept(
     ours = parsed(extra).ours
     if ours is None or ours.pod != node:
         return "it was not made by us"
-    return None
+    is_out = is_out_by_others(reason, is_drain=state.is_drain, is_down=state.is_down)
+    return f"others took it out of service: {reason or 'no reason given'}" if is_out else None
 
 
 def are_many(missing: int, known: int) -> bool:

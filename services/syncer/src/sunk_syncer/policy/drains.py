@@ -127,9 +127,9 @@ def decide(slurm: SlurmInputs, kube: KubeInputs, *, prehook_pause_s: float) -> t
     want = wanted(kube, slurm.reason if ours else "")
     if want is None:
         may_lift = ours and _may_lift(slurm, kube, prehook_pause_s)
-        if _is_down_for_requeue(slurm) and (may_lift or not ours):
-            return (ResumeNode(slurm.node, because(kube, slurm.reason)),)
-        if slurm.state.is_down and keeps_down_reason(slurm.reason):
+        if _is_down_for_requeue(slurm):
+            return (ResumeNode(slurm.node, because(kube, slurm.reason)),) if may_lift or not ours else ()
+        if keeps_down_reason(slurm.reason, is_down=slurm.state.is_down):
             return ()  # Slurm would forget why it is down; with a resume the drain goes too.
         may_undrain = may_lift or _is_verified(slurm, kube)
         return (UndrainNode(slurm.node, because(kube, slurm.reason)),) if may_undrain else ()

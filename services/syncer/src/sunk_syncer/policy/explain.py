@@ -8,10 +8,11 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.requests import Explanation, Finding
-from sunk_slurm.down_reasons import PREFIX, REQUEUE, down_reason
+from sunk_slurm.down_reasons import PREFIX, REQUEUE, down_reason, keeps_down_reason
 from sunk_slurm.leaving import is_waiting, text
 from sunk_slurm.queue import is_queued, place_finding
 from sunk_syncer.actions import KubeInputs, gone_uid
+from sunk_syncer.policy.cleanup import is_out_by_others, may_be_ours
 from sunk_syncer.policy.drains import OVERDUE, PREHOOK, VERIFY, cause, shall_be_empty
 from sunk_syncer.policy.requeues import lost_prologs
 
@@ -23,6 +24,8 @@ _CHANGES = {
     "cordoned": "kubectl uncordon",
 }
 """What would change each cause of a drain."""
+_BACK = "its slurmd registers, where ReturnToService allows it; else state=resume in Slurm"
+"""What brings a node back that is down."""
 
 
 def explain_node(told: SlurmNodeState, kube: KubeInputs, held_back: str = "") -> Explanation:
@@ -33,8 +36,8 @@ def explain_node(told: SlurmNodeState, kube: KubeInputs, held_back: str = "") ->
         kube: Kubernetes' side.
         held_back: Why nothing is changed in Slurm now, if that is so.
     """
-    findings = (*_held_back(held_back), *_drain(told, kube), *_down(told, kube), *_kubernetes(told, kube))
-    return Explanation(findings=findings)
+    node = (*_drain(told, kube), *_down(told, kube), *_record(told, kube))
+    return Explanation(findings=(*_held_back(held_back), *node, *_kubernetes(told, kube)))
 
 
 def explain_job(
@@ -121,9 +124,6 @@ def _drain(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
         )
     elif row is not None:
         because, change = f"Kubernetes' side wants it: {row.name}", _CHANGES[row.name]
-    elif told.reason.startswith(PREHOOK):
-        because = "a prolog could not lock the Node"
-        change = "no Pod is in the way any more, and some time has passed"
     elif told.reason.startswith(OVERDUE) and kube.is_pod_leaving:
         because, change = "the Pod of a job that ended may still run", "that Pod goes"
     elif told.reason.startswith(OVERDUE) and not kube.are_placements_known:
@@ -131,6 +131,11 @@ def _drain(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
         change = "pod-scheduler has written placements for a while"
     elif kube.pod is None:
         because, change = "set by us, and no NodeSet has the node any more", "the record is deleted"
+    elif keeps_down_reason(told.reason, is_down=told.is_down):
+        because, change = "its cause is gone, but Slurm would forget why the node is down", _BACK
+    elif told.reason.startswith(PREHOOK):
+        because = "a prolog could not lock the Node"
+        change = "no Pod is in the way any more, and some time has passed"
     else:
         because, change = "its cause is gone", "nothing: it is lifted in a moment"
     yield Finding(what=what, since=told.reason_changed, because=because, would_change=change)
@@ -149,8 +154,19 @@ def _down(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
         because="its Pod is gone"
         if gone_uid(kube.pod)
         else down_reason(told.reason) or "Slurm does not say why",
-        would_change="its slurmd registers, where ReturnToService allows it; else state=resume in Slurm",
+        would_change=_BACK,
     )
+
+
+def _record(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
+    if kube.pod is not None or not may_be_ours(told):
+        return
+    if is_out_by_others(told.reason, is_drain=told.is_drain, is_down=told.is_down):
+        yield Finding(
+            what="its record is kept although its Pod is gone",
+            because="others took it out of service: it would come back without that",
+            would_change="scontrol update nodename=... state=resume, or scontrol delete nodename=...",
+        )
 
 
 def _kubernetes(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:

@@ -15,6 +15,7 @@ import msgspec
 
 from sunk_events.locks import LockState
 from sunk_events.nodesets import Condition, KubePodState
+from sunk_slurm.wire import Features
 
 KEY: Final = "sunk"
 MESSAGE_MAX: Final = 200
@@ -109,15 +110,19 @@ def merged(now_there: Parsed, wanted: ExtraContent, moment: datetime) -> str:
     return msgspec.json.encode(keys).decode()
 
 
-def features(now_there: Parsed, wanted: ExtraContent, on_node: Iterable[str]) -> tuple[str, ...] | None:
+def features(now_there: Parsed, wanted: ExtraContent, on_node: Features) -> Features | None:
     """Return the features that the node should have; None where it has them.
 
-    Features that we gave it and no longer want are removed. Features from others stay.
+    Features that we gave it and no longer want are removed. Features from others stay, active or not.
     """
     before = set(now_there.ours.features) if now_there.ours else set[str]()
-    there = set(on_node)
-    should = (there - before) | set(wanted.features)
-    return None if should == there else tuple(sorted(should))
+
+    def should(there: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted((set(there) - before) | set(wanted.features)))
+
+    wants = Features(should(on_node.available), should(on_node.active))
+    is_there = (set(wants.available), set(wants.active)) == (set(on_node.available), set(on_node.active))
+    return None if is_there else wants
 
 
 def is_elsewhere(there: str | None, wanted: str) -> bool:

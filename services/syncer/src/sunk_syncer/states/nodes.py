@@ -69,7 +69,7 @@ def node_state(seen: Node, now: datetime) -> SlurmNodeState:
         gpus=gpus(seen.gres),
         gpus_allocated=gpus(seen.gres_used),
         gres=seen.gres,
-        features=tuple(sorted(seen.active_features or seen.features)),
+        features=tuple(sorted(seen.features_now.active)),
         partitions=tuple(sorted(seen.partitions)),
         address=seen.address,
         extra=seen.extra[:EXTRA_MAX],

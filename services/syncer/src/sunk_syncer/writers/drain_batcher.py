@@ -167,11 +167,12 @@ class DrainBatcher:
         if reasons := [why for why in map(self._why_not, batch) if why]:
             raise ConflictError(reasons[0])
         nodes, reason = [waiting.node for waiting in batch], batch[0].reason
+        slurm = self._slurm.sending_until(min(waiting.good_until for waiting in batch))
         timeout_s = min(self._timeout_s, self._leadership.left_s)
         BULK_NODES.observe(len(nodes))
         with within(timeout_s, f"drain {len(nodes)} nodes"):
             if len(nodes) == 1:
-                await self._slurm.drain(nodes[0], reason)
+                await slurm.drain(nodes[0], reason)
             else:
-                await self._slurm.drain_several(nodes, reason)
+                await slurm.drain_several(nodes, reason)
                 log.info("nodes drained together", extra={"nodes": len(nodes), "reason": reason})

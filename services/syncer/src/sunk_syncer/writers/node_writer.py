@@ -1,8 +1,9 @@
 """Carries out actions on Slurm nodes: which may run, how many at once, and what is read afterwards.
 
 What must stay true: nothing is written when the lease may have ended, nor upon a look that is older than a
-few seconds: Slurm has no compare-and-set. A list that failed is nobody's look. After a write, whatever was
-answered, the node is looked at, because an error does not mean that nothing was done.
+few seconds, also if the call waits for its turn: Slurm has no compare-and-set. A list that failed is nobody's
+look. After a write, whatever was answered, the node is looked at, because an error does not mean that nothing
+was done.
 """
 
 import logging
@@ -245,7 +246,7 @@ class NodeWriter:
             raise ConflictError(TOO_OLD)
         timeout_s = min(self._config.call_timeout_s, self._leadership.left_s)
         with within(timeout_s, f"change node {action.node}"):
-            await call_slurm(action, self._slurm)
+            await call_slurm(action, self._slurm.sending_until(seen.good_until))
 
 
 async def call_slurm(action: NodeAction, slurm: NodeWrites) -> None:
