@@ -136,7 +136,7 @@ def test_none_follows_one_that_gave_everything_back(script: ModuleType) -> None:
 
 NODESETS: Final = "/apis/sunk.coreweave.com/v1alpha1/namespaces/slurm/nodesets"
 PODS: Final = "/api/v1/namespaces/slurm/pods"
-METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=1"
+METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PAGE: Final = 500
 """More Pods at once may have no room in the memory of the script's container."""
 

@@ -27,7 +27,7 @@ BEFORE = "sunk.coreweave.com/replicas-before-uninstall"
 NOW = "sunk.coreweave.com/uninstall"
 NODESET = "sunk.coreweave.com/nodeset"
 RUNNING = "sunk.coreweave.com/running"
-METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=1"
+METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PAGE = 500
 TOO_MANY = 429
 REFUSED = 3  # Ends with it once all is as it was.
