@@ -4,9 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sunk_kube.errors import KubeRejectedError
+from sunk_kube.errors import KubeRejectedError, KubeUnavailableError
 from sunk_kube.objects import Lease, LeaseSpec
 from sunk_kube.resources import Resource
+from sunk_runtime.errors import SunkError
 from sunk_view.leaders import NONE, KubeLeases, leader_of
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -41,18 +42,32 @@ def test_a_lease_that_is_renewed_names_its_leader(found: Lease | None, leader: s
     assert leader_of(found, T0) == (leader, problem)
 
 
-class NoRight:
-    """An API server that refuses."""
+class Failing:
+    """An API server that does not say."""
+
+    def __init__(self, error: SunkError) -> None:
+        self._error = error
 
     async def find(self, resource: Resource[Lease], name: str, namespace: str | None = None) -> Lease | None:
-        raise KubeRejectedError(f"{resource.plural} {name} in {namespace}: forbidden", status=403)
+        del resource, name, namespace
+        raise self._error
+
+
+PLACES = {"pod-scheduler": ("slurm", "sunk-pod-scheduler-c1")}
 
 
 @pytest.mark.anyio
-async def test_a_lease_that_may_not_be_read_is_named() -> None:
-    leases = KubeLeases(NoRight(), {"pod-scheduler": ("slurm", "sunk-pod-scheduler-c1")})
+async def test_a_lease_that_may_not_be_read_says_nothing_of_its_service() -> None:
+    leases = KubeLeases(Failing(KubeRejectedError("forbidden", status=403)), PLACES)
 
-    leader, problem = await leases.leader("pod-scheduler")
+    assert await leases.leader("pod-scheduler") is None
 
-    assert leader == ""
-    assert problem.startswith("its Lease slurm/sunk-pod-scheduler-c1 cannot be read: ")
+
+@pytest.mark.anyio
+async def test_a_lease_that_cannot_be_read_now_is_named() -> None:
+    leases = KubeLeases(Failing(KubeUnavailableError("no answer")), PLACES)
+
+    assert await leases.leader("pod-scheduler") == (
+        "",
+        "its Lease slurm/sunk-pod-scheduler-c1 cannot be read: no answer",
+    )

@@ -700,7 +700,10 @@ def example(tmp_path: Path, node: Node) -> Path:
     (tmp_path / "programs/grep").symlink_to(str(shutil.which("grep")))
     values = yaml.safe_load((FILES.parent / "examples/gpu.yaml").read_text())
     script = tmp_path / "20-gpus"
-    script.write_text(values["hooks"]["prolog"]["20-gpus"].replace("/etc/sunk/scripts", str(FILES)))
+    script.write_text(values["hooks"]["prolog"]["20-gpus"].replace("/etc/sunk/scripts", str(tmp_path)))
+    (tmp_path / "unfit").write_text((FILES / "scripts/unfit").read_text())
+    (tmp_path / "unfit").chmod(0o755)
+    (tmp_path / "prolog.sh").symlink_to(FILES / "prolog.sh")
     script.chmod(0o755)
     return script
 

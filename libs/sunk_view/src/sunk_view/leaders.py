@@ -10,6 +10,7 @@ from typing import Final, Protocol
 import msgspec
 
 from sunk_events import subjects
+from sunk_kube.errors import KubeRejectedError
 from sunk_kube.objects import Lease, LeaseSpec
 from sunk_kube.resources import LEASES, Resource
 from sunk_runtime.clock import now
@@ -61,11 +62,16 @@ class KubeLeases:
         self._kube = kube
         self.places = places
 
-    async def leader(self, service: str) -> tuple[str, str]:
-        """Return which replica of *service* leads, and what is wrong."""
+    async def leader(self, service: str) -> tuple[str, str] | None:
+        """Return which replica of *service* leads, and what is wrong; None: its Lease may not be read.
+
+        The right comes with the release that has the service.
+        """
         namespace, name = self.places[service]
         try:
             return leader_of(await self._kube.find(LEASES, name, namespace), now())
+        except KubeRejectedError:
+            return None
         except SunkError as error:
             return "", f"its Lease {namespace}/{name} cannot be read: {error}"
 

@@ -6,7 +6,6 @@ the service that writes a state is silent itself, the answer says so.
 
 import secrets
 from datetime import datetime
-from functools import partial
 from typing import Any, Final
 
 from sunk_events import subjects
@@ -118,12 +117,13 @@ class ClusterStates:
     async def _services(self) -> tuple[ServiceRow, ...]:
         seen = {"nodeset-controller": self._kubernetes_seen(), "syncer": self.slurm_seen()}
         looks_at = {"nodeset-controller": "Kubernetes", "syncer": "Slurm"}
-        leads = {service: partial(leaders.by_bus, self._bus, self.cluster, service) for service in LEADERS}
-        if self._leases is not None:
-            leads |= {service: partial(self._leases.leader, service) for service in self._leases.places}
+        found = {service: await leaders.by_bus(self._bus, self.cluster, service) for service in LEADERS}
+        if (leases := self._leases) is not None:
+            by_kube = {service: await leases.leader(service) for service in leases.places}
+            found |= {service: leader for service, leader in by_kube.items() if leader is not None}
         rows: list[ServiceRow] = []
-        for service in sorted({*leads, *seen}):
-            leader, problem = await leads[service]() if service in leads else ("", "")
+        for service in sorted({*found, *seen}):
+            leader, problem = found.get(service, ("", ""))
             if service in looks_at and not problem:
                 problem = tables.lag(looks_at[service], seen[service], now())
             rows.append(ServiceRow(service=service, leader=leader, seen=seen.get(service), problem=problem))

@@ -12,6 +12,7 @@ from sunk_nodeset_controller.adapters.cluster_views import BusConnections
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.adapters.rate_limit import RateLimit
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
+from sunk_nodeset_controller.nodeset_controller import executor
 from sunk_nodeset_controller.nodeset_controller.executor import Done, Executor
 from sunk_nodeset_controller.nodesets.gpus import GpuRules
 from sunk_nodeset_controller.nodesets.model import (
@@ -105,8 +106,18 @@ async def test_a_quota_holds_up_neither_releases_nor_evictions_nor_is_it_asked_f
     made = (CreatePod(name, f"node{number}") for number, name in enumerate(new))
     done = await Turns(server, "well").carry_out(*made, GUEST, release("well"))
 
-    assert server.written == ["evict guest", "release well"]
+    assert server.written == ["release well", "evict guest"]
     assert done.rejected == "new-0 is denied"
+
+
+async def test_evictions_that_a_budget_holds_up_for_long_starve_no_condemnation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(executor, "A_TURN", 1)
+    server = Server()
+    await Turns(server, "next").carry_out(GUEST, condemn("next"))
+
+    assert server.written == ["condemn next"]
 
 
 async def test_pods_that_are_refused_are_tried_in_turn_after_those_that_are_not() -> None:

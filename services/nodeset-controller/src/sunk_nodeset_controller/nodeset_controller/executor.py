@@ -78,9 +78,17 @@ class Done(NamedTuple):
 
 
 def _in_line(actions: Iterable[Action], refused: Iterable[Action]) -> list[Action]:
-    """Return *actions* in their order, but what was *refused* after the rest, and who is condemned last."""
+    """Return *actions* in their order, but what was *refused* after the rest, and condemnations after that.
+
+    What may be planned again and again, for as long as others hold it up, comes last and starves nothing.
+    """
     turns = {one: turn for turn, one in enumerate(refused, 1)}
-    return sorted(actions, key=lambda one: (isinstance(one, CondemnPod), turns.get(one, 0)))
+
+    def place(one: Action) -> tuple[int, int]:
+        rank = 2 if isinstance(one, EvictPlacedPod | RequeueJobOn) else int(isinstance(one, CondemnPod))
+        return rank, turns.get(one, 0)
+
+    return sorted(actions, key=place)
 
 
 class Executor:

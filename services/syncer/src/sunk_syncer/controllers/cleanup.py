@@ -99,6 +99,7 @@ class CleanupController:
         )
         if kept is not None:
             log.info("node record kept", extra={"node": name, "because": kept})
+            self._missing_since.pop(name, None)  # One that stays for long makes nothing else doubtful.
             return self._config.resync_s
         done = await self._node_writer.carry_out(DeleteNode(name, self._views.pods.event(name)), seen)
         self._missing_since.pop(name, None)
