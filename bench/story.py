@@ -1,7 +1,7 @@
 """The reaction times of the story, each beside the bare calls that it rests on, measured in the same run.
 
-Results: ``story.cordon_to_drain``, ``story.drain_to_condition``, ``story.lock_idle``, ``story.pod_bound``,
-``story.job_told``. Keys: ``name``, ``n``, ``p50_ms``, ``p99_ms``, ``floor_p50_ms`` and ``nodes``.
+Results: ``story.cordon_to_drain``, ``story.drain_to_condition``, ``story.lock_idle``, ``story.pod_bound``.
+Keys: ``name``, ``n``, ``p50_ms``, ``p99_ms``, ``floor_p50_ms`` and ``nodes``.
 """
 
 import argparse
@@ -167,45 +167,6 @@ def pod_bound(stage: Stage, rounds: int) -> tuple[list[float], list[float]]:
     return took, floor
 
 
-FIRST_WORDS: Final = """
-began=$EPOCHREALTIME
-while read -r line; do
-    case $line in *"$1"*) echo "$began $EPOCHREALTIME $line"; exit 0 ;; esac
-done < <(exec srun -w "$0" echo ran 2>&1)
-exit 1
-"""
-"""Prints when an srun on the node $0 began, when it printed $1, and that line."""
-
-
-def job_told(stage: Stage, node: ComputeNode, rounds: int) -> tuple[list[float], list[float]]:
-    """From an srun until it says which Pods have to leave; the floor is an srun that waits for none."""
-    do, terminal = stage.deeds, stage.nodes[1]
-
-    def until_printed(words: str) -> tuple[float, str]:
-        began, printed, line = stage.in_slurmd(
-            terminal, "timeout", "100", "bash", "-c", FIRST_WORDS, node.node, words
-        ).split(" ", 2)
-        return float(printed) - float(began), line
-
-    took: list[float] = []
-    floor: list[float] = []
-    for _ in range(rounds):
-        name = fresh("bench")
-        do.kube.create(manifests.slow_pod(name, node.kube_node, leaves_after_s=60))
-        do.pod_runs(name)
-        waited, line = until_printed(" waits: ")
-        took.append(waited)
-        do.slurm.cancel(int(line.split()[2]))
-        stage.stack.kubectl(
-            "delete", "pod", name, "--namespace", manifests.NAMESPACE, "--force", "--grace-period=0"
-        )
-        do.pod_gone(name)
-        do.unlocked(node)
-        floor.append(until_printed("ran")[0])
-        do.unlocked(node)
-    return took, floor
-
-
 def main() -> None:
     """Measure on a stack that is up, or bring one up for it."""
     parser = argparse.ArgumentParser(prog="bench story", description=__doc__)
@@ -221,7 +182,6 @@ def main() -> None:
         result("drain_to_condition", *drain_to_condition(stage, node, rounds), nodes)
         result("lock_idle", *lock_idle(stage, node, rounds), nodes)
         result("pod_bound", *pod_bound(stage, rounds), nodes)
-        result("job_told", *job_told(stage, node, rounds), nodes)
     finally:
         if not was_up:
             stack.down()

@@ -20,5 +20,4 @@ def test_each_reaction_is_measured(stage: Stage, run_bench: Callable[..., list[d
         "story.drain_to_condition",
         "story.lock_idle",
         "story.pod_bound",
-        "story.job_told",
     }
