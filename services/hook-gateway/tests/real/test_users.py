@@ -172,11 +172,14 @@ def test_the_prologs_and_epilogs_that_a_user_gives_srun_run_as_that_user(
     folder, user = "/lab/spool/by-users", "1"
     cluster.slurm.exec("install", "-d", "-m", "1777", folder)
     cluster.slurm.write_file("of-a-user", f"#!/bin/bash\nid -u >>{folder}/$$\n")
-    given = (f"--{when}=/lab/etc/of-a-user" for when in ("prolog", "epilog", "task-prolog", "task-epilog"))
+    times = ("prolog", "epilog", "task-prolog", "task-epilog")
+    step = " ".join(("srun", *(f"--{when}=/lab/etc/of-a-user" for when in times), "true"))
     as_user = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups")
 
-    cluster.slurm.exec(*as_user, "srun", "--chdir=/", "-w", cluster.first, *given, "true")
+    batch = ("sbatch", "--parsable", "--chdir=/", "-o", "/dev/null", "-w", cluster.first, "--wrap", step)
+    job = cluster.slurm.exec(*as_user, *batch).strip()
 
+    until(lambda: states(cluster, job) == {job: "COMPLETED"})
     cluster.until_idle()
     ran = cluster.slurm.exec("bash", "-c", f"cat {folder}/*").split()
     assert (len(ran), set(ran)) == (4, {user})
