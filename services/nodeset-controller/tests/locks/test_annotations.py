@@ -131,6 +131,7 @@ def test_whatever_is_written_on_a_node_is_read_as_a_lock_and_written_back_as_the
     found = read(before, TAINT)
 
     assert read(patched(before, found), TAINT) == found
+    assert found.value == (value if value in {"pending", "locked", "locked_strict"} else "false")
     assert all(holder.job > 0 for holder in found.holders)
 
 

@@ -180,6 +180,8 @@ def test_whatever_is_written_of_a_gang_is_read_in_bounds_or_refused_in_few_words
     options, problems = gang_options(annotations)
     rank = published_rank(annotations)
 
+    is_one = bool({LABEL_POD_GROUP, LABEL_LWS_NAME, LABEL_JOBSET_NAME} & labels.keys())
+    assert (gang is not None) == (is_one and annotations.get(ANNOTATION_GANG, "").strip() != "none")
     if gang is not None:
         assert gang.namespace == pod.metadata.namespace
         assert gang.size is None or 1 <= gang.size <= SIZE_MAX
@@ -195,6 +197,8 @@ def test_no_text_but_our_own_claims_a_job_or_marks_one(text: str, job: int, atte
     ours = marks.claim(KEY, "uid", 3, 7)
     extra = marks.extra_text(KEY, "uid", "default/infer", 3, 7)
 
+    assert marks.read_claim(KEY, "uid", ours) is not None
+    assert marks.read_extra(KEY, extra, 7) is not None
     assert marks.read_claim(KEY, "uid", text) is None
     assert marks.read_extra(KEY, text, 7) is None
     for changed in (ours.replace(":7,", f":{job},"), ours.replace(":3,", f":{attempt},")):
