@@ -415,6 +415,21 @@ def test_pods_that_are_ready_again_count_as_away_and_the_surplus_is_released() -
     assert plan(seen(wanted(at_once=5), pods, {})).actions == ()
 
 
+def test_of_pods_that_are_marked_too_many_one_goes_and_the_next_when_the_first_is_back() -> None:
+    first, second = (member(number, is_old=True, condemned="update") for number in (1, 2))
+    slurm: Slurm = {"gpu-1": DRAINED, "gpu-2": DRAINED}
+    nodes = seen(wanted(at_once=1), (first, second), slurm).nodes
+
+    def planned(*pods: Pod) -> set[Action]:
+        found = plan(replace(seen(wanted(at_once=1), pods, slurm), nodes=nodes))
+        return {one for one in found.actions if not isinstance(one, CreatePod)}
+
+    assert planned(first, second) == {delete(1), release(2)}
+    assert planned(second) == set()  # Its mark could not be taken back before the first went.
+    assert planned(member(1, is_ready=False), second) == set()
+    assert planned(member(1), second) == {delete(2)}
+
+
 def test_a_pod_that_was_not_ready_for_long_is_away_and_one_on_a_node_that_is_down_is_not_chosen() -> None:
     pods = (
         was_known(member(1, is_old=True, is_ready=False, ready_s=AWAY_S - 10)),

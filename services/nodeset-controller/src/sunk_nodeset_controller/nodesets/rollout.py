@@ -3,14 +3,15 @@
 What must stay true: who was condemned stays first in line, so that planning again chooses nobody else; a
 Pod is deleted only when Slurm says that its node is drained and idle; an update keeps no more than
 ``maxUnavailable`` Pods away, and those that it has begun with count, ready or not; an updated Pod is away
-until Slurm can use its node; what a plan no longer needs is released; while Slurm is not heard, or suddenly
+until Slurm can use its node; a Pod that it has begun with goes only when the ones that it took before are
+back, so a mark that could not be taken back in time takes nobody; what a plan no longer needs is released; while Slurm is not heard, or suddenly
 knows far fewer nodes, nobody new is chosen; that Slurm no longer knows a node is no reason for its Pod to go.
 The mark is an annotation of the Pod: it outlives the process that set it.
 
 Source: SUNK's documents, NodeSet, "Safe deletion"; Kubernetes, DaemonSet, ``maxUnavailable``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from sunk_nodeset_controller.nodesets.members import Cost, Member, is_loss
@@ -29,7 +30,7 @@ def rollout(seen: Observed, found: list[Member], wanted: int) -> tuple[Action, .
     updated = _updated(seen, rest, wanted)
     reasons: dict[str, Why] = {member.name: "scale-down" for member in shrunk}
     reasons |= {member.name: "update" for member in updated}
-    return carried_on(seen, found, reasons)
+    return carried_on(seen, found, reasons, waiting=_waiting(seen, rest, updated, wanted))
 
 
 def ended(seen: Observed, found: list[Member]) -> tuple[Action, ...]:
@@ -49,8 +50,10 @@ def withdrawn(seen: Observed, found: list[Member]) -> tuple[Action, ...]:
     return tuple(ReleasePod(one.pod.metadata.name, one.pod.metadata.uid) for one in line)
 
 
-def carried_on(seen: Observed, found: list[Member], reasons: Mapping[str, Why]) -> tuple[Action, ...]:
-    """Return the marks that are missing or too many, and which of the marked Pods may go."""
+def carried_on(
+    seen: Observed, found: list[Member], reasons: Mapping[str, Why], waiting: Collection[str] = ()
+) -> tuple[Action, ...]:
+    """Return the marks that are missing or too many, and which of the marked Pods may go: none of *waiting*."""
     concerned = [member for member in found if member.condemned or member.name in reasons]
     loss = bool(concerned) and is_loss(found)
     actions: list[Action] = []
@@ -63,7 +66,7 @@ def carried_on(seen: Observed, found: list[Member], reasons: Mapping[str, Why]) 
         elif member.condemned != why:
             if member.condemned or seen.doubt is None:
                 actions.append(CondemnPod(meta.name, meta.uid, why))
-        elif _may_go(member, is_loss=loss):
+        elif member.name not in waiting and _may_go(member, is_loss=loss):
             actions.append(DeletePod(meta.name, meta.uid, _may_be_unknown(member, is_loss=loss)))
     return tuple(actions)
 
@@ -112,6 +115,14 @@ def _updated(seen: Observed, rest: list[Member], wanted: int) -> list[Member]:
             room -= 1
         begun.append(member)
     return [*away, *begun]
+
+
+def _waiting(seen: Observed, rest: list[Member], updated: list[Member], wanted: int) -> set[str]:
+    """Return which Pods of *updated* serve, and keep their mark until as many that it took before are back."""
+    taken = max(wanted - len(rest), 0) + sum(one.is_updated and not one.is_available for one in rest)
+    room = max(seen.nodeset.spec.max_unavailable(wanted) - taken, 0)
+    serving = sorted((one for one in updated if not one.is_away), key=_by_mark_and_cost)
+    return {one.name for one in serving[room:]}
 
 
 def _by_mark_and_cost(member: Member) -> tuple[bool, bool, tuple[Cost, float, str]]:
