@@ -249,8 +249,12 @@ async def test_a_slurmrestd_that_hangs_is_left_alone_until_it_answers_again(clus
 
 @pytest.mark.faults
 async def test_the_version_is_chosen_again_after_an_outage(
-    client: SlurmClient, cluster: HostSlurm, caplog: pytest.LogCaptureFixture
+    client: SlurmClient,
+    cluster: HostSlurm,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("sunk_slurm.rest.SETTLED_S", 0.1)
     caplog.set_level("INFO")
     await client.partitions()
     cluster.kill_daemon("slurmrestd")

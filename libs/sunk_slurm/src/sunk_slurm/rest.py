@@ -1,7 +1,8 @@
 """Calls of slurmrestd: several servers tried in turn, each behind its circuit, and waiting calls are woken.
 
 What must stay true: what cannot be repeated is sent a second time only if the first was certainly not sent;
-while no server answers, calls fail at once.
+while no server answers, calls fail at once; a server that has just answered again is not asked for the long
+document of its versions, which would keep a slow one from the calls that waited, and open its circuit again.
 """
 
 from collections.abc import AsyncGenerator
@@ -25,6 +26,8 @@ T = TypeVar("T", bound=Answer)
 _NOT_MODIFIED: Final = 304
 _OUTAGE: Final = 3
 """So many failures in a row are an outage; loops that back off because of it are woken at its end."""
+SETTLED_S: Final = 30.0
+"""A server that has answered for so long after an outage is asked whether it speaks a newer version."""
 
 
 class Rest:
@@ -118,8 +121,13 @@ class Rest:
         while True:
             await server.opened.wait()
             await anyio.sleep(server.circuit.rest_s)
-            if server.circuit.is_open and await server.probe():
-                self._wake()
+            if not server.circuit.is_open or not await server.probe():
+                continue
+            self._wake()
+            with anyio.move_on_after(SETTLED_S) as settled:
+                await server.opened.wait()
+            if settled.cancelled_caught:
+                server.want_version()
 
 
 def _may_another_help(call: Call, error: SlurmUnavailableError) -> bool:

@@ -61,7 +61,7 @@ class Server:
         self.version = ""
         """The API version in use; empty before the first call, and where it is no longer served.
 
-        A newer one is chosen after an outage.
+        A newer one is chosen some time after an outage.
         """
         self._why = ""
         """What it failed with last."""
@@ -124,8 +124,7 @@ class Server:
 
     async def probe(self) -> bool:
         """Ask once whether it answers, in Slurm's words; that closes the circuit."""
-        last = self.version
-        call = _PROBE if last else msgspec.structs.replace(_PROBE, timeout_s=_VERSIONS.timeout_s)
+        call = _PROBE if self.version else msgspec.structs.replace(_PROBE, timeout_s=_VERSIONS.timeout_s)
         try:
             with self._limited(call) as progress:
                 progress.is_its_turn = True
@@ -135,8 +134,6 @@ class Server:
                 self.circuit, self._why = self.circuit.probed(), str(error)
                 return False
         self.note_success()
-        if self.version == last:  # What answers now may be a newer one; calls do not wait for that.
-            self._want_version()
         return True
 
     async def choose_versions(self) -> None:
@@ -148,7 +145,7 @@ class Server:
         while True:
             await self._wanted.wait()
             self._wanted = anyio.Event()
-            choice = self._want_version()
+            choice = self.want_version()
             try:
                 with self._limited(_VERSIONS) as progress:
                     progress.is_its_turn = True
@@ -208,7 +205,7 @@ class Server:
             NotSentError: slurmrestd did not say.
             SlurmRejectedError: there is none.
         """
-        choice = self._want_version()
+        choice = self.want_version()
         await choice.ended.wait()
         if choice.failed:
             raise NotSentError(choice.failed, is_sent=False, retry_after_s=choice.retry_after_s)
@@ -216,8 +213,8 @@ class Server:
             raise SlurmRejectedError(choice.rejected)
         return choice.version
 
-    def _want_version(self) -> "_Choice":
-        """Return the choice that is under way, or have one made."""
+    def want_version(self) -> "_Choice":
+        """Return the choice that is under way, or have one made. A version in use stays in use meanwhile."""
         if self._choice is None:
             self._choice = _Choice()
             self._wanted.set()
