@@ -4,8 +4,9 @@ What must stay true: who was condemned stays first in line, so that planning aga
 Pod is deleted only when Slurm says that its node is drained and idle; an update keeps no more than
 ``maxUnavailable`` Pods away, and those that it has begun with count, ready or not; an updated Pod is away
 until Slurm can use its node; a Pod that it has begun with goes only when the ones that it took before are
-back, so a mark that could not be taken back in time takes nobody; what a plan no longer needs is released; while Slurm is not heard, or suddenly
-knows far fewer nodes, nobody new is chosen; that Slurm no longer knows a node is no reason for its Pod to go.
+back, so a mark that could not be taken back in time takes nobody; what a plan no longer needs is released;
+while Slurm is not heard, or suddenly knows far fewer nodes, nobody new is chosen; that Slurm no longer knows
+a node is no reason for its Pod to go.
 The mark is an annotation of the Pod: it outlives the process that set it.
 
 Source: SUNK's documents, NodeSet, "Safe deletion"; Kubernetes, DaemonSet, ``maxUnavailable``.
@@ -53,7 +54,7 @@ def withdrawn(seen: Observed, found: list[Member]) -> tuple[Action, ...]:
 def carried_on(
     seen: Observed, found: list[Member], reasons: Mapping[str, Why], waiting: Collection[str] = ()
 ) -> tuple[Action, ...]:
-    """Return the marks that are missing or too many, and which of the marked Pods may go: none of *waiting*."""
+    """Return the marks that are missing or too many, and which marked Pods may go: none of *waiting*."""
     concerned = [member for member in found if member.condemned or member.name in reasons]
     loss = bool(concerned) and is_loss(found)
     actions: list[Action] = []
@@ -118,7 +119,7 @@ def _updated(seen: Observed, rest: list[Member], wanted: int) -> list[Member]:
 
 
 def _waiting(seen: Observed, rest: list[Member], updated: list[Member], wanted: int) -> set[str]:
-    """Return which Pods of *updated* serve, and keep their mark until as many that it took before are back."""
+    """Return which Pods of *updated* serve, and stay until as many that the update took before are back."""
     taken = max(wanted - len(rest), 0) + sum(one.is_updated and not one.is_available for one in rest)
     room = max(seen.nodeset.spec.max_unavailable(wanted) - taken, 0)
     serving = sorted((one for one in updated if not one.is_away), key=_by_mark_and_cost)
