@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 import pytest
 
-from sunk_lab.stack.raw import Object, dig_text
+from sunk_lab.stack.raw import Object, dig, dig_text
 from sunk_lab.stack.slurmapi import job_state
 from sunk_lab.story import manifests
 from sunk_lab.story.deeds import HOLDING, fresh
@@ -108,10 +108,15 @@ def says(stage: Stage, pod: str, *expected: str) -> None:
     )
 
 
+def times_led(stage: Stage) -> object:
+    """Return how often the lease of the pod-scheduler has changed hands."""
+    return dig(stage.deeds.kube.get("Lease", "sunk-pod-scheduler-lab", "slurm"), "spec", "leaseTransitions")
+
+
 def test_a_job_with_as_many_completions_as_pods_is_one_slurm_job_and_ranks_follow_its_nodes(
     stage: Stage, name: str
 ) -> None:
-    size = len(stage.nodes)
+    size, led = len(stage.nodes), times_led(stage)
     stage.deeds.kube.create(kube_job(name, size))
     members = runs(stage, name, size)
     job = stage.deeds.job_of_all(members)
@@ -126,7 +131,8 @@ def test_a_job_with_as_many_completions_as_pods_is_one_slurm_job_and_ranks_follo
     }
     for rank, pod in enumerate(members):
         assert dig_text(pod, "metadata", "labels", "batch.kubernetes.io/job-completion-index") == str(rank)
-        says(stage, name_of(pod), "PlaceholderSubmitted", "Bound")
+        if times_led(stage) == led:  # A leader that stops after a binding may not come to say it.
+            says(stage, name_of(pod), "PlaceholderSubmitted", "Bound")
 
 
 def test_when_a_member_dies_the_whole_gang_ends_and_the_pods_that_follow_are_another_job(

@@ -7,7 +7,7 @@ import pytest
 
 from sunk_lab.stack.kubeapi import condition
 from sunk_lab.stack.manifests import COMPUTE_LABEL
-from sunk_lab.stack.raw import dig_text
+from sunk_lab.stack.raw import Object, dig_text
 from sunk_lab.stack.slurmapi import node_state
 from sunk_lab.story import manifests
 from sunk_lab.story.deeds import Deeds, fresh
@@ -125,6 +125,44 @@ def test_a_slurmd_that_is_replaced_takes_the_pod_along_and_its_node_takes_work_a
     ends(do, pod)
 
     comes_back(do, pod.node)
+
+
+@pytest.mark.parametrize("service", ["syncer", "nodeset-controller"])
+def test_a_slurmd_that_goes_while_a_service_is_dead_has_its_job_requeued_and_its_node_takes_work_again(
+    stage: Stage, service: str
+) -> None:
+    do, node = stage.deeds, stage.nodes[0]
+    job = do.slurm.submit("#!/bin/bash\nsleep 600\n", node=node.node, name="on-a-slurmd-that-goes")
+
+    def slurmd() -> Object:
+        return do.kube.get("Pod", node.node, node.namespace) or {}
+
+    def requeues() -> object:
+        return (do.slurm.job(job) or {}).get("restart_cnt")
+
+    try:
+        do.job_reaches(job, "RUNNING")
+        before = dig_text(slurmd(), "metadata", "uid")
+        stage.stack.services.kill(service)
+        stage.stack.kubectl(
+            "delete", "pod", node.node, "--namespace", node.namespace, "--force", "--grace-period=0"
+        )
+        if service == "syncer":  # The other one makes the next Pod meanwhile.
+            until(
+                "another slurmd",
+                lambda: is_running(slurmd()) and dig_text(slurmd(), "metadata", "uid") != before,
+                slurmd,
+                patience_s=WITHIN_S,
+            )
+        stage.stack.services.start_all()
+        until("the job requeued", lambda: requeues() == 1, lambda: do.slurm.job(job), patience_s=WITHIN_S)
+
+        assert dig_text(slurmd(), "metadata", "uid") != before
+    finally:
+        stage.stack.services.start_all()
+        do.slurm.cancel(job)
+        comes_back(do, node)
+    assert requeues() == 1
 
 
 def test_a_slurmctld_that_is_replaced_ends_no_pod(stage: Stage, pod: Placed) -> None:
