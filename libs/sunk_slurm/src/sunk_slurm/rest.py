@@ -1,8 +1,8 @@
 """Calls of slurmrestd: several servers tried in turn, each behind its circuit, and waiting calls are woken.
 
 What must stay true: what cannot be repeated is sent a second time only if the first was certainly not sent;
-while no server answers, calls fail at once; a server that has just answered again is not asked for the long
-document of its versions, which would keep a slow one from the calls that waited, and open its circuit again.
+while no server answers, calls fail at once; a server in use is asked for the long document of its versions
+now and then, and not because it failed: that would keep a slow one from its calls, which then fail again.
 """
 
 from collections.abc import AsyncGenerator
@@ -26,8 +26,8 @@ T = TypeVar("T", bound=Answer)
 _NOT_MODIFIED: Final = 304
 _OUTAGE: Final = 3
 """So many failures in a row are an outage; loops that back off because of it are woken at its end."""
-SETTLED_S: Final = 30.0
-"""A server that has answered for so long after an outage is asked whether it speaks a newer version."""
+NEWER_S: Final = 3600.0
+"""How often a server is asked for a newer version than the one in use; without that one it is at once."""
 
 
 class Rest:
@@ -55,6 +55,7 @@ class Rest:
         for server in self._servers:
             self._tasks.start_soon(server.choose_versions)
             self._tasks.start_soon(self._probe, server)
+            self._tasks.start_soon(_look_for_newer, server)
         return self
 
     async def __aexit__(
@@ -121,13 +122,16 @@ class Rest:
         while True:
             await server.opened.wait()
             await anyio.sleep(server.circuit.rest_s)
-            if not server.circuit.is_open or not await server.probe():
-                continue
-            self._wake()
-            with anyio.move_on_after(SETTLED_S) as settled:
-                await server.opened.wait()
-            if settled.cancelled_caught:
-                server.want_version()
+            if server.circuit.is_open and await server.probe():
+                self._wake()
+
+
+async def _look_for_newer(server: Server) -> None:
+    """Have *server* asked for its versions now and then: it may have been replaced by a newer one."""
+    while True:
+        await anyio.sleep(NEWER_S)
+        if not server.circuit.is_open:
+            server.want_version()
 
 
 def _may_another_help(call: Call, error: SlurmUnavailableError) -> bool:

@@ -61,7 +61,7 @@ class Server:
         self.version = ""
         """The API version in use; empty before the first call, and where it is no longer served.
 
-        A newer one is chosen some time after an outage.
+        A newer one is chosen some time after it is there.
         """
         self._why = ""
         """What it failed with last."""

@@ -103,3 +103,20 @@ def test_nobody_leaves_a_node_that_the_update_no_longer_needs() -> None:
     found = plan(replace(looked, pods=(pod("gpu-1", annotations=annotations),)))
 
     assert found.actions == (ReleasePod("gpu-1", "uid-gpu-1"),)
+
+
+def test_nobody_leaves_a_node_whose_pod_may_not_go_because_another_one_is_away() -> None:
+    looked = seen(RollingUpdate(requeue=EVERY, placeholders="evict"))
+    assert {*plan(looked).actions} == {
+        RequeueJobOn(7, "gpu-1"),
+        EvictPlacedPod("web", "guest", "u", "gpu-1", 8),
+    }
+
+    away = pod(
+        "gpu-2",
+        node="node2",
+        annotations={wk.ANNOTATION_TEMPLATE_HASH: template_hash(looked.nodeset)},
+        is_ready=False,
+    )
+
+    assert plan(replace(looked, pods=(*looked.pods, away))).actions == ()

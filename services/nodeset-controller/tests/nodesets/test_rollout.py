@@ -415,19 +415,48 @@ def test_pods_that_are_ready_again_count_as_away_and_the_surplus_is_released() -
     assert plan(seen(wanted(at_once=5), pods, {})).actions == ()
 
 
-def test_of_pods_that_are_marked_too_many_one_goes_and_the_next_when_the_first_is_back() -> None:
+def left(of: NodeSet, all_: tuple[Pod, ...], pods: tuple[Pod, ...], slurm: Slurm) -> set[Action]:
+    """Return what is planned for *pods*, of *all_* on the Nodes, but for new ones."""
+    nodes = seen(of, all_, slurm).nodes
+    found = plan(replace(seen(of, pods, slurm), nodes=nodes))
+    return {one for one in found.actions if not isinstance(one, CreatePod)}
+
+
+def test_of_pods_that_are_marked_too_many_one_goes_and_no_other_before_it_is_back() -> None:
     first, second = (member(number, is_old=True, condemned="update") for number in (1, 2))
-    slurm: Slurm = {"gpu-1": DRAINED, "gpu-2": DRAINED}
-    nodes = seen(wanted(at_once=1), (first, second), slurm).nodes
+    both, slurm = (first, second), Slurm({"gpu-1": DRAINED, "gpu-2": DRAINED})
 
-    def planned(*pods: Pod) -> set[Action]:
-        found = plan(replace(seen(wanted(at_once=1), pods, slurm), nodes=nodes))
-        return {one for one in found.actions if not isinstance(one, CreatePod)}
+    assert left(wanted(), both, both, slurm) == {delete(1), release(2)}
+    assert left(wanted(), both, (second,), slurm) == {release(2)}  # It was not carried out in time.
+    assert left(wanted(), both, (member(1, is_ready=False), second), slurm) == {release(2)}
+    assert left(wanted(), both, (member(1), second), {"gpu-1": IDLE, "gpu-2": DRAINED}) == {delete(2)}
 
-    assert planned(first, second) == {delete(1), release(2)}
-    assert planned(second) == set()  # Its mark could not be taken back before the first went.
-    assert planned(member(1, is_ready=False), second) == set()
-    assert planned(member(1), second) == {delete(2)}
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param((), id="has no Pod"),
+        pytest.param((member(1, is_ready=False),), id="is updated and not ready"),
+        pytest.param((was_known(member(1, is_old=True, is_ready=False, ready_s=AWAY_S)),), id="is away"),
+    ],
+)
+def test_a_marked_pod_keeps_its_mark_while_it_drains_and_another_is_away_and_is_released_then(
+    other: tuple[Pod, ...],
+) -> None:
+    marked = member(2, is_old=True, condemned="update")
+    of, all_ = wanted(), (member(1), marked)
+
+    assert not {delete(2), release(2)} & left(of, all_, (*other, marked), {"gpu-2": DRAINING})
+    assert release(2) in left(of, all_, (*other, marked), {"gpu-2": DRAINED})
+
+
+def test_the_place_of_one_that_cannot_go_is_another_ones() -> None:
+    forgotten, drained = (member(number, is_old=True, condemned="update") for number in (2, 3))
+    pods = (member(1, is_ready=False), was_known(forgotten), drained)
+
+    found = left(wanted(at_once=2), pods, pods, {"gpu-1": None, "gpu-2": None, "gpu-3": DRAINED})
+
+    assert found == {delete(3)}
 
 
 def test_a_pod_that_was_not_ready_for_long_is_away_and_one_on_a_node_that_is_down_is_not_chosen() -> None:

@@ -48,12 +48,12 @@ def plan(seen: Observed) -> Plan:
     obstacles |= {node: one.why for node, one in waiting.items()}
     feasible = frozenset(name for name in seen.nodes if name not in obstacles)
     rolled = rollout(seen, found, wanted_size(seen, found, feasible))
-    staying = {one.uid for one in rolled if isinstance(one, ReleasePod)}
-    leaving = [member for member in found if member.pod.metadata.uid not in staying]
+    staying = {one.name for one in rolled.actions if isinstance(one, ReleasePod)} | rolled.waiting
+    leaving = [member for member in found if member.name not in staying]
     return Plan(
         actions=(
             *replaced,
-            *rolled,
+            *rolled.actions,
             *_created(seen, feasible),
             *cleared(seen, leaving),
         ),

@@ -3,17 +3,17 @@
 What must stay true: who was condemned stays first in line, so that planning again chooses nobody else; a
 Pod is deleted only when Slurm says that its node is drained and idle; an update keeps no more than
 ``maxUnavailable`` Pods away, and those that it has begun with count, ready or not; an updated Pod is away
-until Slurm can use its node; a Pod that it has begun with goes only when the ones that it took before are
-back, so a mark that could not be taken back in time takes nobody; what a plan no longer needs is released;
-while Slurm is not heard, or suddenly knows far fewer nodes, nobody new is chosen; that Slurm no longer knows
-a node is no reason for its Pod to go.
+until Slurm can use its node; while as many as may be are away, a Pod that it has begun with does not go: it
+keeps its mark while its node drains, and is released when it could go; what a plan no longer needs is
+released; while Slurm is not heard, or suddenly knows far fewer nodes, nobody new is chosen; that Slurm no
+longer knows a node is no reason for its Pod to go.
 The mark is an annotation of the Pod: it outlives the process that set it.
 
 Source: SUNK's documents, NodeSet, "Safe deletion"; Kubernetes, DaemonSet, ``maxUnavailable``.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from sunk_nodeset_controller.nodesets.members import Cost, Member, is_loss
 from sunk_nodeset_controller.nodesets.model import Action, CondemnPod, DeletePod, Observed, ReleasePod, Why
@@ -23,7 +23,15 @@ LOOK_AGAIN_S: Final = 3.0
 """How soon a condemned Pod is looked at again though nothing was heard of it."""
 
 
-def rollout(seen: Observed, found: list[Member], wanted: int) -> tuple[Action, ...]:
+class Rollout(NamedTuple):
+    """What to do with the Pods of a NodeSet that live."""
+
+    actions: tuple[Action, ...]
+    waiting: frozenset[str]
+    """The names of those that an update has begun with, and that do not go before others are back."""
+
+
+def rollout(seen: Observed, found: list[Member], wanted: int) -> Rollout:
     """Return what to do with the Pods that live, of which *wanted* are to stay and be of the template."""
     shrunk = _surplus(seen, found, is_chosen=_is_sure(seen))
     names = {member.name for member in shrunk}
@@ -31,7 +39,8 @@ def rollout(seen: Observed, found: list[Member], wanted: int) -> tuple[Action, .
     updated = _updated(seen, rest, wanted)
     reasons: dict[str, Why] = {member.name: "scale-down" for member in shrunk}
     reasons |= {member.name: "update" for member in updated}
-    return carried_on(seen, found, reasons, waiting=_waiting(seen, rest, updated, wanted))
+    waiting = _waiting(seen, rest, updated, wanted)
+    return Rollout(carried_on(seen, found, reasons, waiting), waiting)
 
 
 def ended(seen: Observed, found: list[Member]) -> tuple[Action, ...]:
@@ -67,8 +76,11 @@ def carried_on(
         elif member.condemned != why:
             if member.condemned or seen.doubt is None:
                 actions.append(CondemnPod(meta.name, meta.uid, why))
-        elif member.name not in waiting and _may_go(member, is_loss=loss):
-            actions.append(DeletePod(meta.name, meta.uid, _may_be_unknown(member, is_loss=loss)))
+        elif _may_go(member, is_loss=loss):
+            if member.name not in waiting:
+                actions.append(DeletePod(meta.name, meta.uid, _may_be_unknown(member, is_loss=loss)))
+            elif member.is_available and not member.unusable and seen.doubt is None:
+                actions.append(ReleasePod(meta.name, meta.uid))
     return tuple(actions)
 
 
@@ -118,12 +130,17 @@ def _updated(seen: Observed, rest: list[Member], wanted: int) -> list[Member]:
     return [*away, *begun]
 
 
-def _waiting(seen: Observed, rest: list[Member], updated: list[Member], wanted: int) -> set[str]:
-    """Return which Pods of *updated* serve, and stay until as many that the update took before are back."""
-    taken = max(wanted - len(rest), 0) + sum(one.is_updated and not one.is_available for one in rest)
-    room = max(seen.nodeset.spec.max_unavailable(wanted) - taken, 0)
-    serving = sorted((one for one in updated if not one.is_away), key=_by_mark_and_cost)
-    return {one.name for one in serving[room:]}
+def _waiting(seen: Observed, rest: list[Member], updated: list[Member], wanted: int) -> frozenset[str]:
+    """Return which Pods of *updated* serve, and must not go before others are back."""
+    away = sum(not one.is_available and (one.is_updated or one.is_away) for one in rest)
+    room = max(seen.nodeset.spec.max_unavailable(wanted) - max(wanted - len(rest), 0) - away, 0)
+    loss = is_loss(rest)
+    serving = [one for one in updated if not one.is_away]
+    # A place is for one that can go, before those whose nodes Slurm does not let go.
+    serving.sort(
+        key=lambda one: (one.is_available and not _may_go(one, is_loss=loss), *_by_mark_and_cost(one))
+    )
+    return frozenset(one.name for one in serving[room:])
 
 
 def _by_mark_and_cost(member: Member) -> tuple[bool, bool, tuple[Cost, float, str]]:
