@@ -41,6 +41,7 @@ from sunk_nodeset_controller.slurm_health import StaleReason
 
 OWNER = OwnerReference(kind="NodeSet", name="gpu", uid="uid-gpu", controller=True)
 DEAD = Condition(type="Ready", status="Unknown")
+NOT_READY = "taint node.kubernetes.io/not-ready:NoSchedule is not tolerated"
 IDLE, DRAINED, DRAINING, BUSY = "idle", "drained", "draining", "busy"
 Slurm = dict[str, str | None]
 """What Slurm says of each node; None: it does not know it."""
@@ -457,6 +458,42 @@ def test_the_place_of_one_that_cannot_go_is_another_ones() -> None:
     found = left(wanted(at_once=2), pods, pods, {"gpu-1": None, "gpu-2": None, "gpu-3": DRAINED})
 
     assert found == {delete(3)}
+
+
+@pytest.mark.parametrize(
+    ("began_h", "why", "is_counted"),
+    [
+        pytest.param(2, NOT_READY, True, id="since the update began"),
+        pytest.param(0.5, NOT_READY, False, id="before it"),
+        pytest.param(2, "node selector does not match", False, id="no longer a Node of the set"),
+    ],
+)
+def test_a_node_that_fails_when_its_pod_went_for_an_update_counts_as_away(
+    began_h: float, why: str, *, is_counted: bool
+) -> None:
+    pods = tuple(member(number, is_old=True) for number in (1, 2, 3))
+    began = Condition(type="Updated", status="False", last_transition_time=T0 - timedelta(hours=began_h))
+    of = wanted()
+    looked = seen(replace(of, status=replace(of.status, conditions=(began,))), pods, {})
+    failed = replace(DEAD, last_transition_time=T0 - timedelta(hours=1))
+    entries = tuple(
+        NodeSliceEntry(name=f"gpu-{one}", kube_node=f"node{one}", released=one == 1) for one in (1, 2)
+    )
+    found = plan(
+        replace(
+            looked,
+            pods=pods[1:],
+            nodes={**looked.nodes, "node1": node("node1", conditions=(failed,))},
+            slices=(NodeSlice(node_set="gpu", nodes=entries),),
+            fits=Fits(obstacles={"node1": why}),
+        )
+    )
+
+    assert found.actions == (() if is_counted else (condemn(2, "update"),))
+    assert found.failed == ({"node1"} if is_counted else frozenset())
+    message = condition(status(looked, found).conditions, "Updated")
+    assert message is not None
+    assert ("not ready since it began: node1" in message.message) is is_counted
 
 
 def test_a_pod_that_was_not_ready_for_long_is_away_and_one_on_a_node_that_is_down_is_not_chosen() -> None:

@@ -152,6 +152,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Names of Nodes."""
     obstacles: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """Why the other Nodes are not, by name."""
+    failed: frozenset[str] = frozenset()
+    """Those of them that became not ready during the update, and whose Pods it counts as away."""
     invalid: str = ""
     """Why nothing can be made; nothing if it can."""
     refused: str = ""

@@ -18,7 +18,7 @@ from sunk_nodeset_controller.nodesets.feasibility import obstacle, requests
 from sunk_nodeset_controller.nodesets.members import Member, members
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReleasePod, ReplacePod
 from sunk_nodeset_controller.nodesets.naming import pod_name
-from sunk_nodeset_controller.nodesets.rollout import LOOK_AGAIN_S, ended, rollout, withdrawn
+from sunk_nodeset_controller.nodesets.rollout import LOOK_AGAIN_S, ended, failed_nodes, rollout, withdrawn
 from sunk_nodeset_controller.nodesets.slices import members_of, names_of
 from sunk_nodeset_controller.nodesets.template import pinned_node, pod_spec
 from sunk_runtime.backoff import doubled
@@ -47,7 +47,8 @@ def plan(seen: Observed) -> Plan:
     waiting = {node: one for node, one in seen.unread.items() if one.wait_s > 0 and node not in obstacles}
     obstacles |= {node: one.why for node, one in waiting.items()}
     feasible = frozenset(name for name in seen.nodes if name not in obstacles)
-    rolled = rollout(seen, found, wanted_size(seen, found, feasible))
+    failed = failed_nodes(seen, obstacles)
+    rolled = rollout(seen, found, wanted_size(seen, found, feasible | failed))
     staying = {one.name for one in rolled.actions if isinstance(one, ReleasePod)} | rolled.waiting
     leaving = [member for member in found if member.name not in staying]
     return Plan(
@@ -60,6 +61,7 @@ def plan(seen: Observed) -> Plan:
         again_s=_soonest(found, again_s, *(one.wait_s for one in waiting.values())),
         feasible=feasible,
         obstacles=obstacles,
+        failed=failed,
     )
 
 

@@ -15,12 +15,42 @@ Source: SUNK's documents, NodeSet, "Safe deletion"; Kubernetes, DaemonSet, ``max
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
+from sunk_kube import wellknown as wk
+from sunk_kube.objects import condition
 from sunk_nodeset_controller.nodesets.members import Cost, Member, is_loss
 from sunk_nodeset_controller.nodesets.model import Action, CondemnPod, DeletePod, Observed, ReleasePod, Why
+from sunk_nodeset_controller.nodesets.slices import names_of
+from sunk_nodeset_controller.nodesets.template import pinned_node
 from sunk_nodeset_controller.slurm_health import was_known
 
+UPDATED: Final = "Updated"
+"""The condition of a NodeSet: every Pod is of the present template. False since an update has begun."""
+_PASSING: Final = ("taint node.kubernetes.io/", "not enough ")
+"""How an obstacle begins that a Node which fails has."""
 LOOK_AGAIN_S: Final = 3.0
 """How soon a condemned Pod is looked at again though nothing was heard of it."""
+
+
+def failed_nodes(seen: Observed, obstacles: Mapping[str, str]) -> frozenset[str]:
+    """Return the Nodes that had a Pod, have none, and became not ready since the present update began.
+
+    That their Pods went may have made them fail, so the update counts each as one Pod that is away.
+    """
+    updated = condition(seen.nodeset.status.conditions, UPDATED)
+    if updated is None or updated.status != "False" or updated.last_transition_time is None:
+        return frozenset()
+    have = {pinned_node(pod) for pod in seen.pods}
+    found: set[str] = set()
+    for name in names_of(seen.slices).keys() - have:
+        node = seen.nodes.get(name)
+        if node is None or name in seen.foreign or not obstacles.get(name, "").startswith(_PASSING):
+            continue
+        ready = condition(node.status.conditions, wk.CONDITION_READY)
+        if ready is None or ready.status == "True" or ready.last_transition_time is None:
+            continue
+        if ready.last_transition_time >= updated.last_transition_time:
+            found.add(name)
+    return frozenset(found)
 
 
 class Rollout(NamedTuple):

@@ -18,6 +18,7 @@ from sunk_kube.pods import Pod
 from sunk_nodeset_controller.metadata import cut
 from sunk_nodeset_controller.nodesets.members import Member, members
 from sunk_nodeset_controller.nodesets.model import Observed, Plan
+from sunk_nodeset_controller.nodesets.rollout import UPDATED
 from sunk_nodeset_controller.nodesets.template import pinned_node, template_hash
 from sunk_nodeset_controller.reasons import NodeSetReason
 
@@ -25,8 +26,6 @@ ACCEPTED: Final = "Accepted"
 """The NodeSet is carried out: its cluster is ours, its template is a Pod's."""
 SCHEDULED: Final = "Scheduled"
 """As many Nodes carry its Pods as are wanted."""
-UPDATED: Final = "Updated"
-"""Every Pod is of the present template."""
 READY: Final = "Ready"
 """Every wanted Pod is ready."""
 SLURM_KNOWN: Final = "SlurmKnown"
@@ -148,7 +147,7 @@ def _updated(seen: Observed, found: Plan, counts: NodeSetStatus) -> Condition:
     current, updated = counts.current_number_scheduled, counts.updated_number_scheduled
     if updated == current:
         return NodeSetReason.ALL_UPDATED.condition(UPDATED, "True")
-    held = f"{_waits(seen)}{_not_usable(seen)}{_stuck(found)}"
+    held = f"{_waits(seen)}{_not_usable(seen)}{_failed(found)}{_stuck(found)}"
     message = f"{updated} of {current} Pods are of the present template{held}"
     return NodeSetReason.PODS_OUTDATED.condition(UPDATED, "False", message)
 
@@ -186,6 +185,13 @@ def _not_usable(seen: Observed) -> str:
         f"; updated, and of no use yet: {named}{more}; "
         f"the others wait for {them}: mend {them}, change the template, or raise maxUnavailable"
     )
+
+
+def _failed(found: Plan) -> str:
+    """Say which Nodes count as Pods that are away."""
+    names = sorted(found.failed)
+    more = f" and {len(names) - NAMES_MAX} more" if names[NAMES_MAX:] else ""
+    return f"; not ready since it began: {', '.join(names[:NAMES_MAX])}{more}" if names else ""
 
 
 def _name_of(member: Member) -> str:
