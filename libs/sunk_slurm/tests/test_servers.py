@@ -193,25 +193,46 @@ async def test_a_probe_asks_in_the_version_that_was_in_use_and_does_not_wait_for
         assert await slurm.node("n1") is not None
 
 
-async def test_one_that_answers_again_is_not_asked_for_its_versions() -> None:
+async def outage(servers: Servers, slurm: SlurmClient) -> None:
+    """Have the only server fail, and answer again."""
+    async with aclosing(slurm.recoveries()) as recoveries:
+        servers.moods["a"] = "cuts"
+        for _ in range(FAILURES):
+            with pytest.raises(SlurmUnavailableError):
+                await slurm.node("n1")
+        servers.moods["a"] = "well"
+        with anyio.fail_after(WITHIN_S):
+            await anext(recoveries)
+
+
+async def test_one_that_answers_again_is_not_asked_for_its_versions_at_once() -> None:
     servers = Servers(a="well")
     async with client(servers) as slurm:
         await slurm.node("n1")
         for _ in range(3):
-            async with aclosing(slurm.recoveries()) as recoveries:
-                servers.moods["a"] = "cuts"
-                for _ in range(FAILURES):
-                    with pytest.raises(SlurmUnavailableError):
-                        await slurm.node("n1")
-                servers.moods["a"] = "well"
-                with anyio.fail_after(WITHIN_S):
-                    await anext(recoveries)
+            await outage(servers, slurm)
         await slurm.node("n1")
     assert servers.count("openapi") == 1
 
 
+async def test_however_many_outages_there_are_the_versions_are_asked_for_once_an_hour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sunk_slurm.rest.SETTLED_S", 0.01)
+    servers = Servers(a="well")
+    async with client(servers) as slurm:
+        await slurm.node("n1")
+        await outage(servers, slurm)
+        await until(lambda: servers.count("openapi") == 2)
+        for _ in range(3):
+            await outage(servers, slurm)
+            await anyio.sleep(0.05)
+    assert servers.count("openapi") == 2
+
+
 async def test_a_server_is_asked_for_its_versions_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sunk_slurm.rest.NEWER_S", 0.01)
+    for pause in ("NEWER_S", "SETTLED_S"):
+        monkeypatch.setattr(f"sunk_slurm.rest.{pause}", 0.01)
     servers = Servers(a="well")
     async with client(servers) as slurm:
         await until(lambda: servers.count("openapi") >= 3)

@@ -2,7 +2,7 @@
 
 What must stay true: what cannot be repeated is sent a second time only if the first was certainly not sent;
 while no server answers, calls fail at once; a server in use is asked for the long document of its versions
-now and then, and not because it failed: that would keep a slow one from its calls, which then fail again.
+once an hour at most, and not while it has just failed: that would keep a slow one from its calls.
 """
 
 from collections.abc import AsyncGenerator
@@ -27,7 +27,9 @@ _NOT_MODIFIED: Final = 304
 _OUTAGE: Final = 3
 """So many failures in a row are an outage; loops that back off because of it are woken at its end."""
 NEWER_S: Final = 3600.0
-"""How often a server is asked for a newer version than the one in use; without that one it is at once."""
+"""A server is asked for its versions no more often than that; without the version in use it is at once."""
+SETTLED_S: Final = 30.0
+"""The rest after an outage, which may have brought a newer version."""
 
 
 class Rest:
@@ -127,11 +129,14 @@ class Rest:
 
 
 async def _look_for_newer(server: Server) -> None:
-    """Have *server* asked for its versions now and then: it may have been replaced by a newer one."""
+    """Have *server* asked for its versions after an outage, and now and then: a newer one may answer."""
     while True:
-        await anyio.sleep(NEWER_S)
+        with anyio.move_on_after(NEWER_S):
+            await server.opened.wait()
+        await anyio.sleep(SETTLED_S)
         if not server.circuit.is_open:
             server.want_version()
+            await anyio.sleep(NEWER_S)
 
 
 def _may_another_help(call: Call, error: SlurmUnavailableError) -> bool:

@@ -416,9 +416,13 @@ def test_pods_that_are_ready_again_count_as_away_and_the_surplus_is_released() -
     assert plan(seen(wanted(at_once=5), pods, {})).actions == ()
 
 
-def left(of: NodeSet, all_: tuple[Pod, ...], pods: tuple[Pod, ...], slurm: Slurm) -> set[Action]:
-    """Return what is planned for *pods*, of *all_* on the Nodes, but for new ones."""
-    nodes = seen(of, all_, slurm).nodes
+def left(
+    of: NodeSet, all_: tuple[Pod, ...], pods: tuple[Pod, ...], slurm: Slurm, *, is_lost: bool = False
+) -> set[Action]:
+    """Return what is planned for *pods*, of *all_* on the Nodes, but for new ones; node1 may be dead."""
+    nodes = {**seen(of, all_, slurm).nodes}
+    if is_lost:
+        nodes["node1"] = node("node1", conditions=(DEAD,))
     found = plan(replace(seen(of, pods, slurm), nodes=nodes))
     return {one for one in found.actions if not isinstance(one, CreatePod)}
 
@@ -433,22 +437,39 @@ def test_of_pods_that_are_marked_too_many_one_goes_and_no_other_before_it_is_bac
     assert left(wanted(), both, (member(1), second), {"gpu-1": IDLE, "gpu-2": DRAINED}) == {delete(2)}
 
 
+LONG, SHORT = AWAY_S, AWAY_S - 1
+
+
 @pytest.mark.parametrize(
     "other",
     [
         pytest.param((), id="has no Pod"),
-        pytest.param((member(1, is_ready=False),), id="is updated and not ready"),
-        pytest.param((was_known(member(1, is_old=True, is_ready=False, ready_s=AWAY_S)),), id="is away"),
+        pytest.param((was_known(member(1, is_ready=False, ready_s=LONG)),), id="is updated and not ready"),
+        pytest.param((was_known(member(1, is_old=True, is_ready=False, ready_s=LONG)),), id="is away"),
+        pytest.param((was_known(member(1, is_old=True, is_ready=False, ready_s=LONG)),), id="is lost"),
     ],
 )
 def test_a_marked_pod_keeps_its_mark_while_it_drains_and_another_is_away_and_is_released_then(
-    other: tuple[Pod, ...],
+    other: tuple[Pod, ...], request: pytest.FixtureRequest
 ) -> None:
     marked = member(2, is_old=True, condemned="update")
     of, all_ = wanted(), (member(1), marked)
+    is_lost = "is lost" in request.node.name
 
-    assert not {delete(2), release(2)} & left(of, all_, (*other, marked), {"gpu-2": DRAINING})
-    assert release(2) in left(of, all_, (*other, marked), {"gpu-2": DRAINED})
+    assert not {delete(2), release(2)} & left(
+        of, all_, (*other, marked), {"gpu-2": DRAINING}, is_lost=is_lost
+    )
+    assert release(2) in left(of, all_, (*other, marked), {"gpu-2": DRAINED}, is_lost=is_lost)
+
+
+@pytest.mark.parametrize("is_lost", [True, False], ids=["its Node is not ready", "it is not ready"])
+def test_a_moment_in_which_another_pod_is_away_costs_a_drained_one_neither_its_pod_nor_its_drain(
+    *, is_lost: bool
+) -> None:
+    blips = was_known(member(1, is_old=is_lost, is_ready=False, ready_s=SHORT))
+    pods = blips, member(2, is_old=True, condemned="update")
+
+    assert left(wanted(), pods, pods, {"gpu-2": DRAINED}, is_lost=is_lost) == set()
 
 
 def test_the_place_of_one_that_cannot_go_is_another_ones() -> None:
@@ -465,13 +486,16 @@ def test_the_place_of_one_that_cannot_go_is_another_ones() -> None:
     [
         pytest.param(2, NOT_READY, True, id="since the update began"),
         pytest.param(0.5, NOT_READY, False, id="before it"),
+        pytest.param(2, "taint example.com/broken:NoSchedule is not tolerated", True, id="another taint"),
         pytest.param(2, "node selector does not match", False, id="no longer a Node of the set"),
     ],
 )
+@pytest.mark.parametrize("is_terminating", [True, False], ids=["the Pod is terminating", "the Pod is gone"])
 def test_a_node_that_fails_when_its_pod_went_for_an_update_counts_as_away(
-    began_h: float, why: str, *, is_counted: bool
+    began_h: float, why: str, *, is_counted: bool, is_terminating: bool
 ) -> None:
     pods = tuple(member(number, is_old=True) for number in (1, 2, 3))
+    ends = replace(pods[0], metadata=replace(pods[0].metadata, deletion_timestamp=T0))
     began = Condition(type="Updated", status="False", last_transition_time=T0 - timedelta(hours=began_h))
     of = wanted()
     looked = seen(replace(of, status=replace(of.status, conditions=(began,))), pods, {})
@@ -482,7 +506,7 @@ def test_a_node_that_fails_when_its_pod_went_for_an_update_counts_as_away(
     found = plan(
         replace(
             looked,
-            pods=pods[1:],
+            pods=(*((ends,) if is_terminating else ()), *pods[1:]),
             nodes={**looked.nodes, "node1": node("node1", conditions=(failed,))},
             slices=(NodeSlice(node_set="gpu", nodes=entries),),
             fits=Fits(obstacles={"node1": why}),
@@ -493,7 +517,9 @@ def test_a_node_that_fails_when_its_pod_went_for_an_update_counts_as_away(
     assert found.failed == ({"node1"} if is_counted else frozenset())
     message = condition(status(looked, found).conditions, "Updated")
     assert message is not None
-    assert ("not ready since it began: node1" in message.message) is is_counted
+    assert ("not ready since it began, and counted: node1" in message.message) is is_counted
+    kept = condition(status(looked, Plan(invalid="no Pod")).conditions, "Updated")
+    assert kept == began
 
 
 def test_a_pod_that_was_not_ready_for_long_is_away_and_one_on_a_node_that_is_down_is_not_chosen() -> None:

@@ -525,6 +525,35 @@ async def test_a_template_that_slurm_rejects_stops_at_the_first_pod_until_it_is_
     assert not before & {pod.metadata.uid for pod in await stage.pods()}
 
 
+async def test_a_node_that_fails_as_its_pod_goes_for_an_update_stops_it_until_it_is_back(
+    stage: Stage, kube_lab: KubeLab
+) -> None:
+    await stage.is_whole(3)
+    before = {pod.metadata.name: pod for pod in await stage.pods()}
+    stage.slurm.jobs |= before.keys()
+    await until(lambda: all(map(stage.slurm.is_busy, before)), within_s=PATIENCE_S)
+    async with stage.watching() as seen:
+        await stage.change(NEW_TEMPLATE)
+        await until(lambda: bool(seen.condemned), within_s=PATIENCE_S)
+        (first,) = seen.condemned
+        kube_node = before[first].spec.node_name
+        kube_lab.stop_kubelet(kube_node)
+        try:
+            stage.slurm.jobs.clear()
+            words = f"not ready since it began, and counted: {kube_node};"
+            await stage.until(lambda found: words in said(found, "Updated"))
+            stage.restart()
+            await stage.until(lambda found: words in said(found, "Updated"))
+            left = {pod.metadata.uid for pod in await stage.pods() if not pod.is_terminating}
+        finally:
+            kube_lab.start_node(kube_node)
+
+        assert left == {pod.metadata.uid for name, pod in before.items() if name != first}
+        assert seen.condemned == {first}
+        await stage.is_whole(3)
+    assert stage.slurm.lost == []
+
+
 async def test_with_ondelete_a_template_reaches_only_what_is_deleted_by_hand(stage: Stage) -> None:
     await stage.is_whole(3)
     before = {pod.metadata.name: pod.metadata.uid for pod in await stage.pods()}

@@ -8,6 +8,7 @@ Source: SUNK's documents, NodeSet, "Node selection".
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from typing import Final
 
 import msgspec
 
@@ -18,6 +19,12 @@ from sunk_kube.pods import PodSpec, ResourceRequirements
 from sunk_kube.quantity import Quantity, largest, number, total
 from sunk_nodeset_controller.nodesets.model import Fits
 from sunk_nodeset_controller.nodesets.template import SMALL, pod_spec
+
+_BEING_DELETED: Final = "is being deleted"
+_NOT_SELECTED: Final = "node selector does not match"
+_NO_AFFINITY: Final = "required node affinity does not match"
+LEFT_OUT: Final = frozenset({_BEING_DELETED, _NOT_SELECTED, _NO_AFFINITY})
+"""Obstacles on a Node that an administrator has taken out of the NodeSet."""
 
 
 def requests(spec: PodSpec) -> dict[str, Decimal]:
@@ -50,13 +57,13 @@ def _requests(resources: ResourceRequirements) -> Mapping[str, Quantity]:
 def obstacle(spec: PodSpec, asked: Mapping[str, Decimal], node: Node) -> str:
     """Return why a Pod with *spec*, which *asked* so much, cannot be on *node*; nothing if it can."""
     if node.metadata.deletion_timestamp is not None:
-        return "is being deleted"
+        return _BEING_DELETED
     labels = node.metadata.labels
     if any(labels.get(name) != value for name, value in spec.node_selector.items()):
-        return "node selector does not match"
+        return _NOT_SELECTED
     affinity = spec.affinity and spec.affinity.node_affinity
     if affinity and affinity.required and not selects(affinity.required, node):
-        return "required node affinity does not match"
+        return _NO_AFFINITY
     if taints := untolerated(spec.tolerations, node.spec.taints):
         return f"taint {taints[0].key}:{taints[0].effect} is not tolerated"
     offered = node.status.allocatable

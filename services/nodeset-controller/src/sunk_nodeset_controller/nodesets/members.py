@@ -49,6 +49,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     """Why Slurm, which is heard, cannot use its node; nothing if it can."""
     away_in_s: float | None = None
     """When it has been not ready for so long that it is away; None: it is ready, or will be by itself."""
+    missed_s: float = 0.0
+    """For how long it has not been ready, or Slurm could not use its node; 0: neither is so."""
     slurm: SlurmNodeState | None
     is_known: bool
     """Slurm was heard: that it says nothing of the node then means that it does not know it."""
@@ -119,6 +121,7 @@ def _member(pod: Pod, seen: Observed, revision: str) -> Member:
         available_in_s=left_s if left_s is not None and left_s > 0 else None,
         unusable=of_no_use,
         away_in_s=_away_in_s(pod, seen),
+        missed_s=_missed_s(pod, slurm, of_no_use, seen),
         slurm=slurm,
         is_known=seen.slurm is not None,
     )
@@ -140,6 +143,18 @@ def _away_in_s(pod: Pod, seen: Observed) -> float | None:
     ready = condition(pod.status.conditions, wk.CONDITION_READY)
     since = (ready.last_transition_time if ready is not None else None) or pod.metadata.creation_timestamp
     return max(AWAY_S - (seen.now - (since or seen.now)).total_seconds(), 0.0)
+
+
+def _missed_s(pod: Pod, slurm: SlurmNodeState | None, of_no_use: str, seen: Observed) -> float:
+    """Return for how long *pod* has not served; if Slurm does not know its node, since it is ready."""
+    if pod.is_ready and not of_no_use:
+        return 0.0
+    ready = condition(pod.status.conditions, wk.CONDITION_READY)
+    since = ready.last_transition_time if ready is not None else None
+    if pod.is_ready and slurm is not None:
+        since = slurm.changed
+    since = since or pod.metadata.creation_timestamp or seen.now
+    return max((seen.now - since).total_seconds(), 0.0)
 
 
 def _left_s(pod: Pod, seen: Observed) -> float | None:

@@ -16,10 +16,16 @@ from sunk_kube.nodesets import AWAITED_MAX, AwaitedGpus, NodeSetStatus
 from sunk_kube.objects import Condition, condition
 from sunk_kube.pods import Pod
 from sunk_nodeset_controller.metadata import cut
-from sunk_nodeset_controller.nodesets.members import Member, members
 from sunk_nodeset_controller.nodesets.model import Observed, Plan
 from sunk_nodeset_controller.nodesets.rollout import UPDATED
 from sunk_nodeset_controller.nodesets.template import pinned_node, template_hash
+from sunk_nodeset_controller.nodesets.waiting_message import (
+    MESSAGE_MAX,
+    condemned_names,
+    held_up,
+    named,
+    waits,
+)
 from sunk_nodeset_controller.reasons import NodeSetReason
 
 ACCEPTED: Final = "Accepted"
@@ -33,11 +39,6 @@ SLURM_KNOWN: Final = "SlurmKnown"
 _OURS: Final = frozenset({ACCEPTED, SCHEDULED, UPDATED, READY, SLURM_KNOWN})
 REASONS_MAX: Final = 5
 """Groups of reasons that a message names; the rest are counted."""
-NAMES_MAX: Final = 3
-MESSAGE_MAX: Final = 512
-"""Of what others say, in bytes."""
-REASON_MAX: Final = 128
-"""Of what Slurm says of a node, in bytes."""
 _STARTING: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Why a container waits that only has to start."""
 
@@ -65,7 +66,7 @@ def status(seen: Observed, found: Plan, generation: int | None = None) -> NodeSe
         number_misscheduled=sum(is_known and pinned_node(pod) not in found.feasible for pod in current),
         number_unavailable=max(expected - ready, 0),
         updated_number_scheduled=sum(_is_updated(pod, revision) for pod in current),
-        number_condemned=len(_condemned(seen)),
+        number_condemned=len(condemned_names(seen)),
         update_revision=revision,
         gpus_awaited=_awaited(seen) if is_known else nodeset.status.gpus_awaited,
     )
@@ -106,12 +107,6 @@ def _is_updated(pod: Pod, revision: str) -> bool:
     return pod.metadata.annotations.get(wk.ANNOTATION_TEMPLATE_HASH) == revision
 
 
-def _condemned(seen: Observed) -> list[str]:
-    return sorted(
-        pod.metadata.name for pod in seen.pods if wk.ANNOTATION_CONDEMNED in pod.metadata.annotations
-    )
-
-
 def _conditions(seen: Observed, found: Plan, counts: NodeSetStatus) -> tuple[Condition, ...]:
     if found.invalid:
         made = (
@@ -129,7 +124,10 @@ def _conditions(seen: Observed, found: Plan, counts: NodeSetStatus) -> tuple[Con
             _ready(seen, found, counts),
             _known(seen),
         )
-    return tuple(_kept(seen, one, counts.observed_generation) for one in made)
+    # Nothing new is known of it while nothing is carried out; its time says when the update began.
+    former = condition(seen.nodeset.status.conditions, UPDATED) if found.invalid else None
+    kept = (_kept(seen, one, counts.observed_generation) for one in made)
+    return (*kept, *((former,) if former is not None else ()))
 
 
 def _accepted(found: Plan) -> Condition:
@@ -139,7 +137,7 @@ def _accepted(found: Plan) -> Condition:
 
 
 def _leaving(seen: Observed) -> Condition:
-    message = f"{len(seen.pods)} Pods are to go{_waits(seen)}"
+    message = f"{len(seen.pods)} Pods are to go{waits(seen)}"
     return NodeSetReason.BEING_DELETED.condition(READY, "False", message)
 
 
@@ -147,64 +145,8 @@ def _updated(seen: Observed, found: Plan, counts: NodeSetStatus) -> Condition:
     current, updated = counts.current_number_scheduled, counts.updated_number_scheduled
     if updated == current:
         return NodeSetReason.ALL_UPDATED.condition(UPDATED, "True")
-    held = f"{_waits(seen)}{_not_usable(seen)}{_failed(found)}{_stuck(found)}"
-    message = f"{updated} of {current} Pods are of the present template{held}"
+    message = f"{updated} of {current} Pods are of the present template{held_up(seen, found)}"
     return NodeSetReason.PODS_OUTDATED.condition(UPDATED, "False", message)
-
-
-def _waits(seen: Observed) -> str:
-    """Say which condemned Pods are still waited for, and why, and why nobody else is chosen."""
-    names = _condemned(seen)
-    doubt = f"; nobody is chosen: {seen.doubt.message}" if seen.doubt is not None else ""
-    if not names:
-        return doubt
-    shown = ", ".join(names[:NAMES_MAX]) + (
-        f" and {len(names) - NAMES_MAX} more" if names[NAMES_MAX:] else ""
-    )
-    if seen.slurm is None:
-        return f"; {shown}: what Slurm says of them is not known{doubt}"
-    states = [seen.slurm.get(name) for name in names]
-    busy = sum(state is not None and state.is_busy for state in states)
-    unknown = sum(state is None for state in states)
-    words = [f"jobs run on {busy} of them"] if busy else []
-    words += [f"Slurm does not know {unknown} of them"] if unknown else []
-    down = sum(state is not None and state.is_down and not state.is_drain for state in states)
-    words += [f"{down} of them DOWN, to be drained by the syncer first"] if down else []
-    return f"; {shown}: {', '.join(words) or 'being drained'}{doubt}"
-
-
-def _not_usable(seen: Observed) -> str:
-    """Say which updated Pods the others wait for, because Slurm cannot use their nodes, and what to do."""
-    found = sorted((one for one in members(seen) if one.is_updated and one.unusable), key=_name_of)
-    if not found:
-        return ""
-    named = ", ".join(f"{one.name} ({cut(one.unusable, REASON_MAX)})" for one in found[:NAMES_MAX])
-    more = f" and {len(found) - NAMES_MAX} more" if found[NAMES_MAX:] else ""
-    them = "them" if found[1:] else "it"
-    return (
-        f"; updated, and of no use yet: {named}{more}; "
-        f"the others wait for {them}: mend {them}, change the template, or raise maxUnavailable"
-    )
-
-
-def _failed(found: Plan) -> str:
-    """Say which Nodes count as Pods that are away."""
-    names = sorted(found.failed)
-    more = f" and {len(names) - NAMES_MAX} more" if names[NAMES_MAX:] else ""
-    return f"; not ready since it began: {', '.join(names[:NAMES_MAX])}{more}" if names else ""
-
-
-def _name_of(member: Member) -> str:
-    return member.name
-
-
-def _stuck(found: Plan) -> str:
-    """Say which Pods on those nodes cannot be evicted, and why."""
-    pods = sorted(found.stuck.items())
-    named = [f"; {name} cannot be evicted: {cut(why, MESSAGE_MAX)}" for name, why in pods[:NAMES_MAX]]
-    if pods[NAMES_MAX:]:
-        named.append(f"; neither can {len(pods) - NAMES_MAX} more")
-    return "".join(named)
 
 
 def _scheduled(seen: Observed, found: Plan, counts: NodeSetStatus) -> Condition:
@@ -235,8 +177,7 @@ def _why(found: Plan) -> str:
 def _taken(seen: Observed) -> str:
     """Say which names Pods of no NodeSet have."""
     names = sorted(seen.name_conflicts)
-    more = f" and {len(names) - NAMES_MAX} more" if names[NAMES_MAX:] else ""
-    return f"; names that other Pods have: {', '.join(names[:NAMES_MAX])}{more}" if names else ""
+    return f"; names that other Pods have: {named(names)}" if names else ""
 
 
 def _grouped(reasons: Iterable[str], what: str) -> str:
