@@ -130,13 +130,18 @@ class Rest:
 
 async def _look_for_newer(server: Server) -> None:
     """Have *server* asked for its versions after an outage, and now and then: a newer one may answer."""
+    outages = 0
     while True:
-        with anyio.move_on_after(NEWER_S):
-            await server.opened.wait()
-        await anyio.sleep(SETTLED_S)
-        if not server.circuit.is_open:
-            server.want_version()
-            await anyio.sleep(NEWER_S)
+        if server.outages == outages:
+            with anyio.move_on_after(NEWER_S):
+                await server.opened.wait()
+        while True:
+            outages = server.outages
+            await anyio.sleep(SETTLED_S)
+            if server.outages == outages and not server.circuit.is_open:
+                break
+        server.want_version()
+        await anyio.sleep(NEWER_S)
 
 
 def _may_another_help(call: Call, error: SlurmUnavailableError) -> bool:

@@ -58,6 +58,8 @@ class Server:
         self.circuit = Circuit()
         self.opened = anyio.Event()
         """Set when the circuit opens, for the probe."""
+        self.outages = 0
+        """How often it has opened."""
         self.version = ""
         """The API version in use; empty before the first call, and where it is no longer served.
 
@@ -109,6 +111,7 @@ class Server:
         self.circuit = self.circuit.failed()
         self._why = why
         if self.circuit.is_open and not was_open:
+            self.outages += 1
             CIRCUIT_OPEN.labels(self.name).set(1)
             log.warning("slurmrestd is only probed now", extra={"server": self.name, "error": why})
             self.opened.set()

@@ -32,7 +32,7 @@ from sunk_nodeset_controller.nodesets.model import (
 )
 from sunk_nodeset_controller.nodesets.plan import plan
 from sunk_nodeset_controller.nodesets.protection import is_late, may_be_evicted
-from sunk_nodeset_controller.nodesets.rollout import LOOK_AGAIN_S
+from sunk_nodeset_controller.nodesets.rollout import HELD_S, LOOK_AGAIN_S
 from sunk_nodeset_controller.nodesets.status import status
 from sunk_nodeset_controller.nodesets.template import template_hash
 from sunk_nodeset_controller.nodesets.usable import noted
@@ -93,9 +93,9 @@ def member(
     return replace(made, status=replace(made.status, conditions=(ready,)))
 
 
-def slurm_state(name: str, word: str) -> SlurmNodeState:
+def slurm_state(name: str, word: str, *, for_s: float = HELD_S) -> SlurmNodeState:
     return SlurmNodeState(
-        changed=T0,
+        changed=T0 - timedelta(seconds=for_s),
         node=name,
         state="ALLOCATED" if word in {DRAINING, BUSY} else "IDLE",
         is_drain=word in {DRAINED, DRAINING},
@@ -416,13 +416,9 @@ def test_pods_that_are_ready_again_count_as_away_and_the_surplus_is_released() -
     assert plan(seen(wanted(at_once=5), pods, {})).actions == ()
 
 
-def left(
-    of: NodeSet, all_: tuple[Pod, ...], pods: tuple[Pod, ...], slurm: Slurm, *, is_lost: bool = False
-) -> set[Action]:
-    """Return what is planned for *pods*, of *all_* on the Nodes, but for new ones; node1 may be dead."""
-    nodes = {**seen(of, all_, slurm).nodes}
-    if is_lost:
-        nodes["node1"] = node("node1", conditions=(DEAD,))
+def left(of: NodeSet, all_: tuple[Pod, ...], pods: tuple[Pod, ...], slurm: Slurm) -> set[Action]:
+    """Return what is planned for *pods*, of *all_* on the Nodes, but for new ones."""
+    nodes = seen(of, all_, slurm).nodes
     found = plan(replace(seen(of, pods, slurm), nodes=nodes))
     return {one for one in found.actions if not isinstance(one, CreatePod)}
 
@@ -437,39 +433,68 @@ def test_of_pods_that_are_marked_too_many_one_goes_and_no_other_before_it_is_bac
     assert left(wanted(), both, (member(1), second), {"gpu-1": IDLE, "gpu-2": DRAINED}) == {delete(2)}
 
 
-LONG, SHORT = AWAY_S, AWAY_S - 1
+NOT_READY_YET = member(1, is_ready=False)
+AWAY = was_known(member(1, is_old=True, is_ready=False, ready_s=AWAY_S))
+BLIPS = was_known(member(1, is_old=True, is_ready=False, ready_s=1))
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("other", "is_lost"),
     [
-        pytest.param((), id="has no Pod"),
-        pytest.param((was_known(member(1, is_ready=False, ready_s=LONG)),), id="is updated and not ready"),
-        pytest.param((was_known(member(1, is_old=True, is_ready=False, ready_s=LONG)),), id="is away"),
-        pytest.param((was_known(member(1, is_old=True, is_ready=False, ready_s=LONG)),), id="is lost"),
+        pytest.param((), False, id="has no Pod"),
+        pytest.param((NOT_READY_YET,), False, id="is updated and not ready"),
+        pytest.param((AWAY,), False, id="is away"),
+        pytest.param((AWAY,), True, id="is lost"),
+        pytest.param((BLIPS,), False, id="is not ready for a moment"),
     ],
 )
-def test_a_marked_pod_keeps_its_mark_while_it_drains_and_another_is_away_and_is_released_then(
-    other: tuple[Pod, ...], request: pytest.FixtureRequest
+def test_while_another_is_away_a_marked_pod_keeps_its_mark_and_is_released_when_it_was_idle_for_a_while(
+    other: tuple[Pod, ...], *, is_lost: bool
 ) -> None:
     marked = member(2, is_old=True, condemned="update")
-    of, all_ = wanted(), (member(1), marked)
-    is_lost = "is lost" in request.node.name
+    of, pods = wanted(), (*other, marked)
+    nodes = {**seen(of, (member(1), marked), {}).nodes}
+    if is_lost:
+        nodes["node1"] = node("node1", conditions=(DEAD,))
 
-    assert not {delete(2), release(2)} & left(
-        of, all_, (*other, marked), {"gpu-2": DRAINING}, is_lost=is_lost
+    def of_the_marked(word: str, *, for_s: float = HELD_S) -> set[Action]:
+        looked = seen(of, pods, {})
+        slurm = {**(looked.slurm or {}), "gpu-2": slurm_state("gpu-2", word, for_s=for_s)}
+        found = plan(replace(looked, nodes=nodes, slurm=slurm))
+        return {one for one in found.actions if one in (delete(2), release(2))}
+
+    assert of_the_marked(DRAINING) == set()
+    assert of_the_marked(DRAINED, for_s=HELD_S - 1) == set()
+    assert of_the_marked(DRAINED) == {release(2)}
+
+
+def test_an_update_says_which_pods_hold_it_up() -> None:
+    pods = AWAY, member(2, is_old=True), member(3)
+    looked = seen(wanted(), pods, {})
+    looked = replace(looked, nodes={**looked.nodes, "node1": node("node1", conditions=(DEAD,))})
+    message = condition(status(looked, plan(looked)).conditions, "Updated")
+
+    assert message is not None
+    assert "not available, and counted: gpu-1" in message.message
+
+
+def test_a_failed_node_does_not_count_where_there_are_as_many_pods_as_shall_be() -> None:
+    pods = member(2, is_old=True), member(3, is_old=True)
+    began = Condition(type="Updated", status="False", last_transition_time=T0 - timedelta(hours=2))
+    of = wanted(2)
+    looked = seen(replace(of, status=replace(of.status, conditions=(began,))), pods, {})
+    failed = replace(DEAD, last_transition_time=T0 - timedelta(hours=1))
+    entries = (NodeSliceEntry(name="gpu-1", kube_node="node1", released=True),)
+    found = plan(
+        replace(
+            looked,
+            nodes={**looked.nodes, "node1": node("node1", conditions=(failed,))},
+            slices=(NodeSlice(node_set="gpu", nodes=entries),),
+            fits=Fits(obstacles={"node1": NOT_READY}),
+        )
     )
-    assert release(2) in left(of, all_, (*other, marked), {"gpu-2": DRAINED}, is_lost=is_lost)
 
-
-@pytest.mark.parametrize("is_lost", [True, False], ids=["its Node is not ready", "it is not ready"])
-def test_a_moment_in_which_another_pod_is_away_costs_a_drained_one_neither_its_pod_nor_its_drain(
-    *, is_lost: bool
-) -> None:
-    blips = was_known(member(1, is_old=is_lost, is_ready=False, ready_s=SHORT))
-    pods = blips, member(2, is_old=True, condemned="update")
-
-    assert left(wanted(), pods, pods, {"gpu-2": DRAINED}, is_lost=is_lost) == set()
+    assert (found.failed, found.actions) == (frozenset(), (condemn(2, "update"),))
 
 
 def test_the_place_of_one_that_cannot_go_is_another_ones() -> None:

@@ -49,8 +49,6 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     """Why Slurm, which is heard, cannot use its node; nothing if it can."""
     away_in_s: float | None = None
     """When it has been not ready for so long that it is away; None: it is ready, or will be by itself."""
-    missed_s: float = 0.0
-    """For how long it has not been ready, or Slurm could not use its node; 0: neither is so."""
     slurm: SlurmNodeState | None
     is_known: bool
     """Slurm was heard: that it says nothing of the node then means that it does not know it."""
@@ -74,6 +72,13 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     def is_lost(self) -> bool:
         """It is not ready because its Node is not: another one there would not be either."""
         return not self.pod.is_ready and self.away_in_s is None
+
+    @property
+    def is_missed(self) -> bool:
+        """It does not serve, and that is no update's choice that is still to go."""
+        if self.is_available:
+            return False
+        return self.is_updated or self.is_away or self.condemned != "update"
 
     @property
     def is_absent(self) -> bool:
@@ -121,7 +126,6 @@ def _member(pod: Pod, seen: Observed, revision: str) -> Member:
         available_in_s=left_s if left_s is not None and left_s > 0 else None,
         unusable=of_no_use,
         away_in_s=_away_in_s(pod, seen),
-        missed_s=_missed_s(pod, slurm, of_no_use, seen),
         slurm=slurm,
         is_known=seen.slurm is not None,
     )
@@ -143,18 +147,6 @@ def _away_in_s(pod: Pod, seen: Observed) -> float | None:
     ready = condition(pod.status.conditions, wk.CONDITION_READY)
     since = (ready.last_transition_time if ready is not None else None) or pod.metadata.creation_timestamp
     return max(AWAY_S - (seen.now - (since or seen.now)).total_seconds(), 0.0)
-
-
-def _missed_s(pod: Pod, slurm: SlurmNodeState | None, of_no_use: str, seen: Observed) -> float:
-    """Return for how long *pod* has not served; if Slurm does not know its node, since it is ready."""
-    if pod.is_ready and not of_no_use:
-        return 0.0
-    ready = condition(pod.status.conditions, wk.CONDITION_READY)
-    since = ready.last_transition_time if ready is not None else None
-    if pod.is_ready and slurm is not None:
-        since = slurm.changed
-    since = since or pod.metadata.creation_timestamp or seen.now
-    return max((seen.now - since).total_seconds(), 0.0)
 
 
 def _left_s(pod: Pod, seen: Observed) -> float | None:

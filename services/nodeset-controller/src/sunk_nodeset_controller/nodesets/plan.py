@@ -41,14 +41,16 @@ def plan(seen: Observed) -> Plan:
         actions = (*replaced, *withdrawn(seen, found))
         return Plan(actions=actions, again_s=again_s, invalid=seen.fits.invalid)
     obstacles = {
-        **seen.fits.obstacles,
         **{node: f"belongs to NodeSet {key}" for node, key in seen.foreign.items()},
+        **seen.fits.obstacles,
     }
     waiting = {node: one for node, one in seen.unread.items() if one.wait_s > 0 and node not in obstacles}
     obstacles |= {node: one.why for node, one in waiting.items()}
     feasible = frozenset(name for name in seen.nodes if name not in obstacles)
-    failed = failed_nodes(seen, obstacles)
-    rolled = rollout(seen, found, wanted_size(seen, found, feasible | failed))
+    failed, wanted = failed_nodes(seen, obstacles), wanted_size(seen, found, feasible)
+    if (more := wanted_size(seen, found, feasible | failed)) == wanted:
+        failed = frozenset[str]()  # There are as many Pods as shall be.
+    rolled = rollout(seen, found, more)
     staying = {one.name for one in rolled.actions if isinstance(one, ReleasePod)} | rolled.waiting
     leaving = [member for member in found if member.name not in staying]
     return Plan(

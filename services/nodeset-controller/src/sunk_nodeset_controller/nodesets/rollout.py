@@ -4,7 +4,7 @@ What must stay true: who was condemned stays first in line, so that planning aga
 Pod is deleted only when Slurm says that its node is drained and idle; an update keeps no more than
 ``maxUnavailable`` Pods away, and those that it has begun with count, ready or not; an updated Pod is away
 until Slurm can use its node; while as many as may be are away, a Pod that it has begun with does not go: it
-keeps its mark while its node drains, and is released when it could go, unless that is for a moment only;
+keeps its mark while its node drains, and is released when it could have gone for `HELD_S`;
 what a plan no longer needs is released; while Slurm is not heard, or suddenly knows far fewer nodes, nobody
 new is chosen; that Slurm no longer knows a node is no reason for its Pod to go.
 The mark is an annotation of the Pod: it outlives the process that set it.
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from sunk_kube import wellknown as wk
 from sunk_kube.objects import condition
 from sunk_nodeset_controller.nodesets.feasibility import LEFT_OUT
-from sunk_nodeset_controller.nodesets.members import AWAY_S, Cost, Member, is_loss
+from sunk_nodeset_controller.nodesets.members import Cost, Member, is_loss
 from sunk_nodeset_controller.nodesets.model import Action, CondemnPod, DeletePod, Observed, ReleasePod, Why
 from sunk_nodeset_controller.nodesets.slices import names_of
 from sunk_nodeset_controller.nodesets.template import pinned_node
@@ -26,6 +26,8 @@ from sunk_nodeset_controller.slurm_health import was_known
 
 UPDATED: Final = "Updated"
 """The condition of a NodeSet: every Pod is of the present template. False since an update has begun."""
+HELD_S: Final = 60.0
+"""So long a drained, idle node waits until other Pods are back; then it takes jobs again."""
 LOOK_AGAIN_S: Final = 3.0
 """How soon a condemned Pod is looked at again though nothing was heard of it."""
 
@@ -60,17 +62,6 @@ class Rollout(NamedTuple):
     """The names of those that an update has begun with, and that do not go before others are back."""
 
 
-class _Held(NamedTuple):
-    """Names of Pods that an update has begun with, and that do not go before others are back."""
-
-    waiting: frozenset[str] = frozenset()
-    surplus: frozenset[str] = frozenset()
-    """Those of them that are too many for longer than a moment."""
-
-
-_NONE_HELD: Final = _Held()
-
-
 def rollout(seen: Observed, found: list[Member], wanted: int) -> Rollout:
     """Return what to do with the Pods that live, of which *wanted* are to stay and be of the template."""
     shrunk = _surplus(seen, found, is_chosen=_is_sure(seen))
@@ -79,8 +70,8 @@ def rollout(seen: Observed, found: list[Member], wanted: int) -> Rollout:
     updated = _updated(seen, rest, wanted)
     reasons: dict[str, Why] = {member.name: "scale-down" for member in shrunk}
     reasons |= {member.name: "update" for member in updated}
-    held = _held(seen, rest, updated, wanted)
-    return Rollout(carried_on(seen, found, reasons, held), held.waiting)
+    waiting = _waiting(seen, rest, updated, wanted)
+    return Rollout(carried_on(seen, found, reasons, waiting), waiting)
 
 
 def ended(seen: Observed, found: list[Member]) -> tuple[Action, ...]:
@@ -101,9 +92,9 @@ def withdrawn(seen: Observed, found: list[Member]) -> tuple[Action, ...]:
 
 
 def carried_on(
-    seen: Observed, found: list[Member], reasons: Mapping[str, Why], held: _Held = _NONE_HELD
+    seen: Observed, found: list[Member], reasons: Mapping[str, Why], waiting: frozenset[str] = frozenset()
 ) -> tuple[Action, ...]:
-    """Return the marks that are missing or too many, and which marked Pods may go: none that is *held*."""
+    """Return the marks that are missing or too many, and which marked Pods may go: none of *waiting*."""
     concerned = [member for member in found if member.condemned or member.name in reasons]
     loss = bool(concerned) and is_loss(found)
     actions: list[Action] = []
@@ -117,16 +108,18 @@ def carried_on(
             if member.condemned or seen.doubt is None:
                 actions.append(CondemnPod(meta.name, meta.uid, why))
         elif _may_go(member, is_loss=loss):
-            if member.name not in held.waiting:
+            if member.name not in waiting:
                 actions.append(DeletePod(meta.name, meta.uid, _may_be_unknown(member, is_loss=loss)))
-            elif member.name in held.surplus and _is_of_use(member) and seen.doubt is None:
+            elif _is_idle_for_nothing(member, seen):
                 actions.append(ReleasePod(meta.name, meta.uid))
     return tuple(actions)
 
 
-def _is_of_use(member: Member) -> bool:
-    """Whether a Pod would serve without its mark."""
-    return member.is_available and not member.unusable
+def _is_idle_for_nothing(member: Member, seen: Observed) -> bool:
+    """Whether a Pod that waits would serve without its mark, and could have gone for `HELD_S`."""
+    if not member.is_available or member.unusable or member.slurm is None or seen.doubt is not None:
+        return False
+    return (seen.now - member.slurm.changed).total_seconds() >= HELD_S
 
 
 def _may_go(member: Member, *, is_loss: bool) -> bool:
@@ -175,29 +168,18 @@ def _updated(seen: Observed, rest: list[Member], wanted: int) -> list[Member]:
     return [*away, *begun]
 
 
-def _held(seen: Observed, rest: list[Member], updated: list[Member], wanted: int) -> _Held:
+def _waiting(seen: Observed, rest: list[Member], updated: list[Member], wanted: int) -> frozenset[str]:
     """Return which Pods of *updated* serve, and must not go before others are back."""
-    away = [one for one in rest if _is_missed(one)]
-    room = seen.nodeset.spec.max_unavailable(wanted) - max(wanted - len(rest), 0)
+    taken = max(wanted - len(rest), 0) + sum(one.is_missed for one in rest)
+    room = max(seen.nodeset.spec.max_unavailable(wanted) - taken, 0)
     loss = is_loss(rest)
 
     def place(one: Member) -> tuple[bool, bool, bool, tuple[Cost, float, str]]:
         """Those that can go come first; one that is not ready is away already."""
         return one.is_available and not _may_go(one, is_loss=loss), *_by_mark_and_cost(one)
 
-    serving = [one.name for one in sorted((one for one in updated if not one.is_away), key=place)]
-    for_long = sum(one.is_away or one.missed_s >= AWAY_S for one in away)
-    return _Held(
-        waiting=frozenset(serving[max(room - len(away), 0) :]),
-        surplus=frozenset(serving[max(room - for_long, 0) :]),
-    )
-
-
-def _is_missed(member: Member) -> bool:
-    """Whether a Pod is away, and the update has not just chosen it."""
-    if member.is_available or member.is_updated or member.is_away:
-        return not member.is_available
-    return member.is_lost and member.condemned != "update"
+    serving = sorted((one for one in updated if not one.is_away), key=place)
+    return frozenset(one.name for one in serving[room:])
 
 
 def _by_mark_and_cost(member: Member) -> tuple[bool, bool, tuple[Cost, float, str]]:

@@ -124,10 +124,14 @@ def _conditions(seen: Observed, found: Plan, counts: NodeSetStatus) -> tuple[Con
             _ready(seen, found, counts),
             _known(seen),
         )
-    # Nothing new is known of it while nothing is carried out; its time says when the update began.
-    former = condition(seen.nodeset.status.conditions, UPDATED) if found.invalid else None
-    kept = (_kept(seen, one, counts.observed_generation) for one in made)
-    return (*kept, *((former,) if former is not None else ()))
+    kept = tuple(_kept(seen, one, counts.observed_generation) for one in made)
+    former = condition(seen.nodeset.status.conditions, UPDATED)
+    if found.invalid and former is not None and former.status == "False":
+        return (
+            *kept,
+            former,
+        )  # Since then the update is under way that goes on when the template is mended.
+    return kept
 
 
 def _accepted(found: Plan) -> Condition:

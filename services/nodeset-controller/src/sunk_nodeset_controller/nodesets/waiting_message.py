@@ -16,7 +16,7 @@ REASON_MAX: Final = 128
 
 def held_up(seen: Observed, found: Plan) -> str:
     """Say what an update waits for; nothing if it waits for nothing."""
-    return f"{waits(seen)}{_not_usable(seen)}{_failed(seen, found)}{_stuck(found)}"
+    return f"{waits(seen)}{_not_usable(seen)}{_missed(seen)}{_failed(seen, found)}{_stuck(found)}"
 
 
 def waits(seen: Observed) -> str:
@@ -53,13 +53,23 @@ def _not_usable(seen: Observed) -> str:
     )
 
 
+def _missed(seen: Observed) -> str:
+    """Say which other Pods count as away."""
+    if not seen.nodeset.spec.is_rolling:
+        return ""
+    names = sorted(
+        one.name for one in members(seen) if one.is_missed and not (one.is_updated and one.unusable)
+    )
+    return f"; not available, and counted: {named(names)}" if names else ""
+
+
 def _failed(seen: Observed, found: Plan) -> str:
     """Say which Nodes count as Pods that are away, and what to do."""
     if not found.failed or not seen.nodeset.spec.is_rolling:
         return ""
     return (
         f"; not ready since it began, and counted: {named(sorted(found.failed))}; "
-        "mend or delete such a Node, or raise maxUnavailable"
+        "mend, relabel or delete such a Node, or raise maxUnavailable"
     )
 
 
