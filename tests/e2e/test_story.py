@@ -5,16 +5,13 @@ import re
 import time
 from collections import Counter
 from typing import Any
-from urllib.parse import urlsplit
 
 import anyio
-import httpx
 import msgspec
 import nats
 import pytest
 
 from sunk_events import subjects
-from sunk_lab.stack.services import PORTS
 from sunk_lab.stack.users import PEOPLE
 from sunk_lab.story import manifests
 from sunk_lab.story.deeds import fresh
@@ -87,8 +84,7 @@ def test_a_pod_takes_three_writes_to_slurm_and_two_to_kubernetes(stage: Stage) -
 
 def calls(stage: Stage) -> Counter[str]:
     """Return how often the pod-scheduler has called slurmrestd and the API server, but for its lease."""
-    host = urlsplit(stage.stack.hooks_url).hostname
-    text = httpx.get(f"http://{host}:{PORTS['pod-scheduler']}/metrics", trust_env=False, timeout=60).text
+    text = stage.stack.metrics_of("pod-scheduler")
     found: Counter[str] = Counter()
     for sample in Series(text).samples:
         labels = sample.labels

@@ -3,16 +3,13 @@
 import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
 
-import httpx
 import pytest
 
 from sunk_lab.kube.cgroups import processes_of
 from sunk_lab.processes import stopped
 from sunk_lab.stack.kubeapi import condition
 from sunk_lab.stack.raw import Object, dig
-from sunk_lab.stack.services import PORTS
 from sunk_lab.stack.slurmapi import node_state
 from sunk_lab.story.deeds import fresh
 from sunk_lab.story.observe import ComputeNode, until
@@ -110,9 +107,8 @@ def kill_the_controller_when(stage: Stage, film: Film, what: str, is_so: Callabl
 
 def refusals(stage: Stage) -> float:
     """Return how many prologs the hook-gateway has refused at their deadline."""
-    host = urlsplit(stage.stack.hooks_url).hostname
-    text = httpx.get(f"http://{host}:{PORTS['hook-gateway']}/metrics", trust_env=False, timeout=60).text
-    return sum(one.value for one in Series(text).samples if one.name == "sunk_hook_refusals_total")
+    found = Series(stage.stack.metrics_of("hook-gateway")).samples
+    return sum(one.value for one in found if one.name == "sunk_hook_refusals_total")
 
 
 def test_an_update_loses_no_job_and_ends_though_its_controller_is_killed_at_each_step(stage: Stage) -> None:

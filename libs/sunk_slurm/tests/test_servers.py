@@ -181,26 +181,19 @@ async def test_a_probe_asks_in_the_version_that_was_in_use_and_does_not_wait_for
     servers = Servers(a="well")
     async with client(servers) as slurm:
         await slurm.node("n1")
-        servers.moods["a"] = "cuts"
-        for _ in range(FAILURES):
-            with pytest.raises(SlurmUnavailableError):
-                await slurm.node("n1")
-        servers.moods["a"] = "hangs over its versions"
-        async with aclosing(slurm.recoveries()) as recoveries:
-            with anyio.fail_after(WITHIN_S):
-                await anext(recoveries)
+        await outage(servers, slurm, then="hangs over its versions")
 
         assert await slurm.node("n1") is not None
 
 
-async def outage(servers: Servers, slurm: SlurmClient) -> None:
+async def outage(servers: Servers, slurm: SlurmClient, then: str = "well") -> None:
     """Have the only server fail, and answer again."""
     async with aclosing(slurm.recoveries()) as recoveries:
         servers.moods["a"] = "cuts"
         for _ in range(FAILURES):
             with pytest.raises(SlurmUnavailableError):
                 await slurm.node("n1")
-        servers.moods["a"] = "well"
+        servers.moods["a"] = then
         with anyio.fail_after(WITHIN_S):
             await anext(recoveries)
 

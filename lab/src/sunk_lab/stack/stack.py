@@ -218,13 +218,18 @@ class Stack:
         """Run one of Slurm's commands beside slurmctld and return what it prints."""
         return self.exec_in(SLURM_NAMESPACE, "slurmctld-0", *argv)
 
-    def scrape(self) -> str:
-        """Return what the exporter says."""
-        with Http(timeout=30, trust_env=False) as http:
-            answer = http.ask("GET", self._around.metrics_url)
+    def metrics_of(self, service: str) -> str:
+        """Return what a service's /metrics says."""
+        around = self._around
+        with Http(timeout=60, trust_env=False) as http:
+            answer = http.ask("GET", f"http://{around.host}:{around.ports[service]}/metrics")
         if answer.is_error:
             raise LabError(f"GET {answer.request.url}: {answer.status_code} {answer.text[:200]}")
         return answer.text
+
+    def scrape(self) -> str:
+        """Return what the exporter says."""
+        return self.metrics_of("metrics-exporter")
 
     def how_to_look_around(self) -> list[str]:
         """Return the commands that show what runs."""

@@ -32,7 +32,7 @@ from sunk_nodeset_controller.nodesets.model import (
 )
 from sunk_nodeset_controller.nodesets.plan import plan
 from sunk_nodeset_controller.nodesets.protection import is_late, may_be_evicted
-from sunk_nodeset_controller.nodesets.rollout import HELD_S, LOOK_AGAIN_S
+from sunk_nodeset_controller.nodesets.rollout import HELD_S, LOOK_AGAIN_S, failed_nodes
 from sunk_nodeset_controller.nodesets.status import status
 from sunk_nodeset_controller.nodesets.template import template_hash
 from sunk_nodeset_controller.nodesets.usable import noted
@@ -528,18 +528,18 @@ def test_a_node_that_fails_when_its_pod_went_for_an_update_counts_as_away(
     entries = tuple(
         NodeSliceEntry(name=f"gpu-{one}", kube_node=f"node{one}", released=one == 1) for one in (1, 2)
     )
-    found = plan(
-        replace(
-            looked,
-            pods=(*((ends,) if is_terminating else ()), *pods[1:]),
-            nodes={**looked.nodes, "node1": node("node1", conditions=(failed,))},
-            slices=(NodeSlice(node_set="gpu", nodes=entries),),
-            fits=Fits(obstacles={"node1": why}),
-        )
+    failing = replace(
+        looked,
+        pods=(*((ends,) if is_terminating else ()), *pods[1:]),
+        nodes={**looked.nodes, "node1": node("node1", conditions=(failed,))},
+        slices=(NodeSlice(node_set="gpu", nodes=entries),),
+        fits=Fits(obstacles={"node1": why}),
     )
+    found = plan(failing)
 
     assert found.actions == (() if is_counted else (condemn(2, "update"),))
     assert found.failed == ({"node1"} if is_counted else frozenset())
+    assert failed_nodes(replace(failing, let_go=frozenset({"node1"})), failing.fits.obstacles) == frozenset()
     message = condition(status(looked, found).conditions, "Updated")
     assert message is not None
     assert ("not ready since it began, and counted: node1" in message.message) is is_counted

@@ -107,7 +107,12 @@ class Observer:
             fits=fits,
             pods=tuple(own),
             slices=slices,
-            foreign=self._foreign(nodeset, fits, mine, names_of(slices)),
+            foreign=self._foreign(nodeset, fits, mine),
+            let_go=frozenset(
+                name
+                for name in names_of(slices).keys() - mine
+                if (self._owner(name, nodeset) or nodeset.key) != nodeset.key
+            ),
             taken=self._taken(nodeset, own) | name_conflicts,
             name_conflicts=name_conflicts,
             slurm=self._slurm(nodeset.spec.cluster, own, slices) if silence is None else None,
@@ -140,16 +145,13 @@ class Observer:
                 names.update(names_of((one,)).values())
         return frozenset(names)
 
-    def _foreign(
-        self, nodeset: NodeSet, fits: Fits, mine: set[str], had: Mapping[str, str]
-    ) -> dict[str, str]:
-        """Return the Nodes that fit *nodeset*, or that it *had*, and belong, or are left, to another one."""
+    def _foreign(self, nodeset: NodeSet, fits: Fits, mine: set[str]) -> dict[str, str]:
+        """Return the Nodes that fit *nodeset* and belong, or are left, to another NodeSet."""
         older = self._hungry_elders(nodeset)
         found: dict[str, str] = {}
-        unfit = fits.obstacles.keys()
-        for name in self._views.nodes.objects.keys() - (unfit - had.keys()) - mine:
+        for name in self._views.nodes.objects.keys() - fits.obstacles.keys() - mine:
             owner = self._owner(name, nodeset)
-            if owner is None and name not in unfit:
+            if owner is None:
                 owner = next((key for key, other in older if name not in other.obstacles), None)
             if owner is not None and owner != nodeset.key:
                 found[name] = owner

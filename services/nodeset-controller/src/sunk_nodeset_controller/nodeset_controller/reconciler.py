@@ -172,8 +172,7 @@ class NodeSetLoop:
         rest_s = await self._write_status(nodeset, told, None if found.actions else seen)
         if len(done.actions) + done.resting < len(found.actions):
             return 0.0
-        foreign = seen.foreign.keys() - seen.fits.obstacles.keys()
-        left_s = LEFT_AGAIN_S if foreign or done.name_conflicts else None
+        left_s = LEFT_AGAIN_S if seen.foreign or done.name_conflicts else None
         waits = (found.again_s, left_s, rest_s, done.resting_s)
         return min((wait for wait in waits if wait is not None), default=None)
 

@@ -51,6 +51,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """The set's own slices: which Nodes it has, under which names."""
     foreign: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """Nodes that belong, or are left, to another NodeSet, by name, with that set's key."""
+    let_go: frozenset[str] = frozenset()
+    """Names of Nodes that the set had, and that another NodeSet has now, whether or not they fit."""
     taken: frozenset[str] = frozenset()
     """Names of Pods and Slurm nodes in the namespace that are not this set's."""
     name_conflicts: frozenset[str] = frozenset()

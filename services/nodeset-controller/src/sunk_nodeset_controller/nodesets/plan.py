@@ -41,8 +41,8 @@ def plan(seen: Observed) -> Plan:
         actions = (*replaced, *withdrawn(seen, found))
         return Plan(actions=actions, again_s=again_s, invalid=seen.fits.invalid)
     obstacles = {
-        **{node: f"belongs to NodeSet {key}" for node, key in seen.foreign.items()},
         **seen.fits.obstacles,
+        **{node: f"belongs to NodeSet {key}" for node, key in seen.foreign.items()},
     }
     waiting = {node: one for node, one in seen.unread.items() if one.wait_s > 0 and node not in obstacles}
     obstacles |= {node: one.why for node, one in waiting.items()}

@@ -4,9 +4,9 @@ What must stay true: who was condemned stays first in line, so that planning aga
 Pod is deleted only when Slurm says that its node is drained and idle; an update keeps no more than
 ``maxUnavailable`` Pods away, and those that it has begun with count, ready or not; an updated Pod is away
 until Slurm can use its node; while as many as may be are away, a Pod that it has begun with does not go: it
-keeps its mark while its node drains, and is released when it could have gone for `HELD_S`;
-what a plan no longer needs is released; while Slurm is not heard, or suddenly knows far fewer nodes, nobody
-new is chosen; that Slurm no longer knows a node is no reason for its Pod to go.
+keeps its mark while its node drains, and is released when it could have gone for `HELD_S`; what a plan no
+longer needs is released; while Slurm is not heard, or suddenly knows far fewer nodes, nobody new is chosen;
+that Slurm no longer knows a node is no reason for its Pod to go.
 The mark is an annotation of the Pod: it outlives the process that set it.
 
 Source: SUNK's documents, NodeSet, "Safe deletion"; Kubernetes, DaemonSet, ``maxUnavailable``.
@@ -42,7 +42,7 @@ def failed_nodes(seen: Observed, obstacles: Mapping[str, str]) -> frozenset[str]
         return frozenset()
     have = {pinned_node(pod) for pod in seen.pods if not pod.is_over and not pod.is_terminating}
     found: set[str] = set()
-    for name in names_of(seen.slices).keys() - have - seen.foreign.keys():
+    for name in names_of(seen.slices).keys() - have - seen.let_go:
         node, why = seen.nodes.get(name), obstacles.get(name)
         if node is None or not why or why in LEFT_OUT:
             continue

@@ -126,12 +126,9 @@ def _conditions(seen: Observed, found: Plan, counts: NodeSetStatus) -> tuple[Con
         )
     kept = tuple(_kept(seen, one, counts.observed_generation) for one in made)
     former = condition(seen.nodeset.status.conditions, UPDATED)
-    if found.invalid and former is not None and former.status == "False":
-        return (
-            *kept,
-            former,
-        )  # Since then the update is under way that goes on when the template is mended.
-    return kept
+    if not found.invalid or former is None or former.status != "False":
+        return kept
+    return (*kept, former)  # Its time says when the update began that goes on with a mended template.
 
 
 def _accepted(found: Plan) -> Condition:

@@ -16,7 +16,8 @@ REASON_MAX: Final = 128
 
 def held_up(seen: Observed, found: Plan) -> str:
     """Say what an update waits for; nothing if it waits for nothing."""
-    return f"{waits(seen)}{_not_usable(seen)}{_missed(seen)}{_failed(seen, found)}{_stuck(found)}"
+    pods = members(seen)
+    return f"{waits(seen)}{_not_usable(pods)}{_missed(seen, pods)}{_failed(seen, found)}{_stuck(found)}"
 
 
 def waits(seen: Observed) -> str:
@@ -40,9 +41,9 @@ def waits(seen: Observed) -> str:
     return f"; {shown}: {', '.join(words) or 'being drained'}{doubt}"
 
 
-def _not_usable(seen: Observed) -> str:
+def _not_usable(pods: list[Member]) -> str:
     """Say which updated Pods the others wait for, because Slurm cannot use their nodes, and what to do."""
-    found = sorted((one for one in members(seen) if one.is_updated and one.unusable), key=_name_of)
+    found = sorted((one for one in pods if one.is_updated and one.unusable), key=_name_of)
     if not found:
         return ""
     found_names = named([f"{one.name} ({cut(one.unusable, REASON_MAX)})" for one in found])
@@ -53,13 +54,11 @@ def _not_usable(seen: Observed) -> str:
     )
 
 
-def _missed(seen: Observed) -> str:
+def _missed(seen: Observed, pods: list[Member]) -> str:
     """Say which other Pods count as away."""
     if not seen.nodeset.spec.is_rolling:
         return ""
-    names = sorted(
-        one.name for one in members(seen) if one.is_missed and not (one.is_updated and one.unusable)
-    )
+    names = sorted(one.name for one in pods if one.is_missed and not (one.is_updated and one.unusable))
     return f"; not available, and counted: {named(names)}" if names else ""
 
 
