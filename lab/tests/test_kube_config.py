@@ -15,7 +15,6 @@ from sunk_lab.kube import build, cgroups, control_plane, go, images, manifests, 
 from sunk_lab.kube.certificates import Authority
 from sunk_lab.kube.network import MAX_NODES, Network
 from sunk_lab.kube.nodes import number
-from sunk_lab.kube.prerequisites import missing
 
 
 def copy_of_sources(folder: Path) -> Path:
@@ -53,13 +52,6 @@ def test_programs_say_the_version_they_were_built_from() -> None:
 )
 def test_the_version_of_go_is_read_from_what_it_prints(text: str, expected: tuple[int, int]) -> None:
     assert go.version(text) == expected
-
-
-def test_a_package_is_missing_only_if_none_of_its_files_is_there(tmp_path: Path) -> None:
-    (tmp_path / "sbin").mkdir()
-    (tmp_path / "sbin/ip").touch()
-
-    assert missing({"usr/sbin/ip|sbin/ip": "iproute2", "usr/bin/gcc": "gcc"}, tmp_path) == ["gcc"]
 
 
 def test_labs_share_no_address_port_or_link() -> None:

@@ -78,7 +78,7 @@ def root_of(recipe: Recipe, cache: Path, say: Say) -> Path:
         if not root.exists():
             new = cache / f".{root.name}.new"
             shutil.rmtree(new, ignore_errors=True)
-            require(TO_MAKE_ROOTS, cache=cache, say=say)
+            require(TO_MAKE_ROOTS, say=say)
             say(f"making a Debian {recipe.suite} root with {len(recipe.packages)} packages (about 20 s)")
             run(*_mmdebstrap(recipe, new, mirror()), timeout_s=_BUILD_TIMEOUT_S)
             _finish(recipe, new)

@@ -103,7 +103,7 @@ class EngineNats:
             self._socket_folder = None
 
     def _start_podman(self) -> str:
-        require(_PACKAGES, cache=self._cache, say=self._say)
+        require(_PACKAGES, say=self._say)
         need_root("podman as the lab uses it")
         self._folder.mkdir(parents=True, exist_ok=True)
         configuration = self._folder / "containers.conf"

@@ -118,7 +118,7 @@ def build(cache: Path, say: Say) -> Path:
     programs = cache / "kube" / key()
     if programs.is_dir():
         return programs
-    require(TO_BUILD, cache=cache, say=say)
+    require(TO_BUILD, say=say)
     compiler = go.find(cache, say)
     with alone(programs.with_name(f"{programs.name}.lock")):
         if not programs.is_dir():  # Another run may just have built them.

@@ -71,7 +71,7 @@ class KubeLab:
         if not 0 <= nodes <= MAX_NODES:
             raise LabError(f"a lab has at most {MAX_NODES} nodes, not {nodes}")
         check_machine()
-        require(TO_RUN, cache=self._cache, say=self._say)
+        require(TO_RUN, say=self._say)
         self.build()
         began = time.monotonic()
         with alone(self._lock):
@@ -93,7 +93,7 @@ class KubeLab:
             LabError: The machine cannot do it, or something does not start; names the log.
         """
         check_machine()
-        require(TO_RUN, cache=self._cache, say=self._say)
+        require(TO_RUN, say=self._say)
         self.build()
         with alone(self._lock):
             self._refuse_somebody_elses()

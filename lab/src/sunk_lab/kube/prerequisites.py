@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +12,10 @@ from sunk_lab.errors import LabError
 from sunk_lab.locks import alone
 from sunk_lab.processes import run
 
-_UPDATE: Final = ("apt-get", "update", "-o", "DPkg::Lock::Timeout=120", "-qy")
+_PACKAGE_MANAGER: Final = Path("/run/lock/sunk-lab.apt")
+"""Held by who calls apt-get: a machine has one, however many caches its runs keep."""
+_WAIT_S: Final = 120
+_INSTALL: Final = ("apt-get", "install", "--no-install-recommends", "-o", f"DPkg::Lock::Timeout={_WAIT_S}", "-qy")
 Say = Callable[[str], None]
 """Takes a line for the person who waits."""
 
@@ -50,25 +54,42 @@ def missing(package_by_file: Mapping[str, str], root: Path = Path("/")) -> list[
     )
 
 
-def require(package_by_file: Mapping[str, str], *, cache: Path, say: Say) -> None:
+def require(package_by_file: Mapping[str, str], *, say: Say) -> None:
     """Install what is missing; nothing happens if nothing is.
 
     Raises:
         LabError: Packages are missing and cannot be installed from here; says how to.
     """
-    if not missing(package_by_file):
+    if not (packages := missing(package_by_file)):
         return
-    with alone(cache / "apt.lock"):
-        packages = missing(package_by_file)  # Another run may just have installed them.
-        if not packages:
+    if os.geteuid() or not shutil.which("apt-get"):
+        raise LabError(f"missing Debian packages: as root, apt-get install {' '.join(packages)}")
+    with alone(_PACKAGE_MANAGER):
+        if not (packages := missing(package_by_file)):  # Another run may just have installed them.
             return
-        if os.geteuid() or not shutil.which("apt-get"):
-            raise LabError(f"missing Debian packages: as root, apt-get install {' '.join(packages)}")
         say(f"installing Debian packages: {' '.join(packages)}")
-        quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-        run(*_UPDATE, env=quiet, timeout_s=300)
-        install = ("apt-get", "install", "--no-install-recommends", *_UPDATE[2:])
-        run(*install, *packages, env=quiet, timeout_s=600)
+        update()
+        run(*_INSTALL, *packages, env={"DEBIAN_FRONTEND": "noninteractive"}, timeout_s=600)
+
+
+def update(wait_s: float = _WAIT_S) -> None:
+    """Have apt read its archives' lists; wait while another program does, as the machine's own timers may.
+
+    Only ``apt-get install`` waits by itself: ``DPkg::Lock::Timeout`` is not about the lists.
+
+    Raises:
+        LabError: apt failed, or the other program did not end in *wait_s* seconds.
+    """
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            run("apt-get", "update", "-qy", env={"LC_ALL": "C"}, timeout_s=300)
+        except LabError as error:
+            if "Could not get lock" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.5)
+        else:
+            return
 
 
 def program(name: str, package: str, *, cache: Path, say: Say) -> Path:
@@ -95,9 +116,9 @@ def unpacked(package: str, *, cache: Path, say: Say) -> Path:
                 raise LabError(f"Debian's {package} is missing: only root can get it, with apt-get")
             say(f"getting the Debian package {package}")
             kept.parent.mkdir(parents=True, exist_ok=True)
-            with TemporaryDirectory(dir=kept.parent) as folder:
+            with alone(_PACKAGE_MANAGER), TemporaryDirectory(dir=kept.parent) as folder:
                 where, new = Path(folder), Path(folder) / "unpacked"
-                run(*_UPDATE, timeout_s=300)
+                update()
                 run("apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", package, cwd=where)
                 run("dpkg-deb", "-x", next(where.glob("*.deb")), new)
                 new.rename(kept)

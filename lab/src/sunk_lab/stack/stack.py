@@ -113,7 +113,7 @@ class Stack:
     def prepare(self) -> None:
         """Build what the stack is made of, at the same time; nothing if it is there."""
         # What both halves need, before they run side by side: there is one package manager.
-        require({**TO_RUN, **TO_MAKE_ROOTS}, cache=self._config.cache, say=self._say)
+        require({**TO_RUN, **TO_MAKE_ROOTS}, say=self._say)
         with ThreadPoolExecutor(2) as pool:
             image = pool.submit(image_of, self._release, self._config.cache, self._say)
             self._lab.build()

@@ -22,10 +22,22 @@ class KubeLab:
 
     def __init__(self, kubeconfig: Path) -> None:
         self.kubeconfig: Final = kubeconfig
+        self.model: ModelKubernetes | None = None
+        """That of the test that runs."""
+
+    def stop_kubelet(self, name: str) -> None:
+        """End a Node's kubelet; its containers run on."""
+        assert self.model is not None
+        self.model.kubelet_process(name).kill()
+
+    def start_node(self, name: str) -> None:
+        """Start a Node whose kubelet does not run."""
+        assert self.model is not None
+        self.model.start_kubelet(name)
 
 
 def _begin(sim: Simulation) -> None:
-    model = ModelKubernetes(sim.loop, sim.trace, sim.random("kubernetes"))
+    _lab.model = model = ModelKubernetes(sim.loop, sim.trace, sim.random("kubernetes"))
     model.changed = sim.changed
     model.start()
     for number in (1, 2, 3):
@@ -33,8 +45,8 @@ def _begin(sim: Simulation) -> None:
     sim.run(sim.sleep(1.0))  # They are ready then.
 
 
-world.at_start.append(_begin)
 _lab: Final = KubeLab(KUBECONFIG)
+world.at_start.append(_begin)
 
 
 @pytest.hookimpl(tryfirst=True)
