@@ -28,7 +28,9 @@ def lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "partial").mkdir(parents=True)
     (tmp_path / "sources.list").touch()
     settings = {"State::lists": folder, "Etc::sourcelist": tmp_path / "sources.list", "Etc::sourceparts": "-"}
-    (tmp_path / "apt.conf").write_text("".join(f'Dir::{name} "{value}";\n' for name, value in settings.items()))
+    (tmp_path / "apt.conf").write_text(
+        "".join(f'Dir::{name} "{value}";\n' for name, value in settings.items())
+    )
     monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
     return folder
 
@@ -56,5 +58,8 @@ def test_the_lists_of_packages_are_read_once_another_apt_has_read_them(lists: Pa
 
 @needs_apt
 def test_an_apt_that_does_not_end_is_named(lists: Path) -> None:
-    with held(lists), pytest.raises(LabError, match=r"Could not get lock .*/lists/lock\. It is held by process \d+"):
+    with (
+        held(lists),
+        pytest.raises(LabError, match=r"Could not get lock .*/lists/lock\. It is held by process \d+"),
+    ):
         update(wait_s=1.0)

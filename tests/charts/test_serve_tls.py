@@ -14,7 +14,6 @@ import httpx
 import pytest
 
 from sunk_hook_gateway.testing.certificates import Authority
-from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
 from sunk_lab.kube.prerequisites import require
 from sunk_lab.ports import free_port

@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -57,6 +57,11 @@ class Target:
     """An import path with its version, or a folder of our own sources."""
     flags: tuple[str, ...] = ()
     has_cgo: bool = False
+    title: str = field(default="", repr=False)
+    """What it is called on the screen, where its name says little; makes no other program (`key`)."""
+
+    def __str__(self) -> str:
+        return f"{self.title or self.name} {self.version}"
 
 
 def kubernetes_version(sources: Path = SOURCES) -> str:
@@ -71,7 +76,7 @@ def targets(kubernetes: str) -> tuple[Target, ...]:
     slim = ("-tags", "no_btrfs,no_devmapper,no_zfs", "-ldflags", "-s -w")
     ours = ("-ldflags", f"-s -w {_stamps(kubernetes)}")
     return (
-        Target(name=MULTICALL, version=kubernetes, package=".", flags=ours, has_cgo=True),
+        Target(name=MULTICALL, title="Kubernetes", version=kubernetes, package=".", flags=ours, has_cgo=True),
         *(
             Target(name=name, version=CONTAINERD, package=f"{containerd}/{name}@v{CONTAINERD}", flags=slim)
             for name in ("containerd", "containerd-shim-runc-v2", "ctr")
@@ -131,7 +136,7 @@ def _build(programs: Path, compiler: Path, say: Say) -> None:
     new = programs.with_name(f"{programs.name}.new")
     shutil.rmtree(new, ignore_errors=True)  # Go's own cache keeps what a killed run had compiled.
     new.mkdir(parents=True)
-    say(f"building Kubernetes {kubernetes_version()} from source, once: 8 to 10 minutes on two cores")
+    say(f"building Kubernetes {kubernetes_version()} from source, once: 8 to 13 minutes on two cores")
     longest, *others = targets(kubernetes_version())
     with ThreadPoolExecutor(2) as pool:  # While one links, on one core, the other compiles.
         jobs = [
@@ -149,8 +154,7 @@ def _build(programs: Path, compiler: Path, say: Say) -> None:
 def _compile(some: tuple[Target, ...], folder: Path, compiler: Path, say: Say) -> None:
     for target in some:
         began = time.monotonic()
-        title = f"{target.name} {target.version}"
-        say(f"compiling {title} …")
+        say(f"compiling {target} …")
         log = folder.parent / "log" / f"{target.name}.log"
         counts: list[int] = []
         with ThreadPoolExecutor(1) as beside:
@@ -158,8 +162,8 @@ def _compile(some: tuple[Target, ...], folder: Path, compiler: Path, say: Say) -
             for packages in _compiling(target, folder, compiler, log):
                 counts.append(packages)
                 told = progress(counts, total.result() if total.done() else 0)
-                say(f"compiling {title} … {told}, {time.monotonic() - began:.0f} s")
-        say(f"compiled {title}  {time.monotonic() - began:.0f} s")
+                say(f"compiling {target} … {told}, {time.monotonic() - began:.0f} s")
+        say(f"compiled {target}  {time.monotonic() - began:.0f} s")
 
 
 def progress(counts: Sequence[int], total: int) -> str:
@@ -219,12 +223,10 @@ def _compiling(target: Target, folder: Path, compiler: Path, log: Path) -> Itera
                 yield sum(not line.startswith(b"go: ") for line in log.read_bytes().splitlines())
                 continue
             if status:
-                raise LabError(
-                    f"compiling {target.name} {target.version} failed, see {log}: {_last_line(log)}"
-                )
+                raise LabError(f"compiling {target} failed, see {log}: {_last_line(log)}")
             return
         running.kill()
-    raise LabError(f"compiling {target.name} took more than an hour, see {log}")
+    raise LabError(f"compiling {target} took more than an hour, see {log}")
 
 
 def _last_line(log: Path) -> str:

@@ -15,7 +15,14 @@ from sunk_lab.processes import run
 _PACKAGE_MANAGER: Final = Path("/run/lock/sunk-lab.apt")
 """Held by who calls apt-get: a machine has one, however many caches its runs keep."""
 _WAIT_S: Final = 120
-_INSTALL: Final = ("apt-get", "install", "--no-install-recommends", "-o", f"DPkg::Lock::Timeout={_WAIT_S}", "-qy")
+_INSTALL: Final = (
+    "apt-get",
+    "install",
+    "--no-install-recommends",
+    "-o",
+    f"DPkg::Lock::Timeout={_WAIT_S}",
+    "-qy",
+)
 Say = Callable[[str], None]
 """Takes a line for the person who waits."""
 

@@ -18,7 +18,7 @@ from sunk_lab.errors import LabError
 from sunk_lab.kube.certificates import Authority
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.kube.prerequisites import TO_MAKE_ROOTS, TO_RUN, require
-from sunk_lab.nats import EVERYTHING, NatsServer
+from sunk_lab.nats import NatsServer
 from sunk_lab.processes import Processes, ProcessStatus, wait_for
 from sunk_lab.slurm.pods import HOOKS_CA_FILE, PodSlurm, cluster_manifests, slurmd_pod_template
 from sunk_lab.slurm.roots import PLACEHOLDER_USER, image_of
@@ -29,7 +29,7 @@ from sunk_lab.stack.kubeapi import KubeApi, kubeconfig_with_token
 from sunk_lab.stack.raw import Object, dig, dig_list
 from sunk_lab.stack.services import PORTS, Encryption, Services, Surroundings, hooks_url_at
 from sunk_lab.stack.slurmapi import SlurmApi, node_state
-from sunk_lab.stack.users import INCLUDED, OTHER_TEAMS, NatsUsers
+from sunk_lab.stack.users import INCLUDED, NatsUsers
 from sunk_lab.which_nats import nats_of
 
 CLUSTER: Final = "lab"
@@ -234,13 +234,13 @@ class Stack:
     def how_to_look_around(self) -> list[str]:
         """Return the commands that show what runs."""
         around = self._around
-        kubectl = self._lab.programs / "kubectl"
         return [
-            f"export KUBECONFIG={self._lab.kubeconfig} PATH={self._lab.programs}:$PATH",
-            f"{kubectl} -n {SLURM_NAMESPACE} exec slurmctld-0 -- scontrol show node",
-            f"nats --server {self.nats_url_of(OTHER_TEAMS)} sub '{EVERYTHING}'",
-            f"curl {around.metrics_url}",
-            "./task lab:down        # removes everything",
+            f"export KUBECONFIG={self._lab.kubeconfig} PATH={self._lab.programs}:$PATH  # for this shell",
+            f"kubectl -n {SLURM_NAMESPACE} exec slurmctld-0 -- scontrol show node  # what Slurm knows",
+            "kubectl get nodes                # cordon one, and look at Slurm again",
+            "./task bus -- tail               # follows the events on NATS",
+            f"curl -s {around.metrics_url}  # what Prometheus scrapes",
+            "./task lab:down                  # ends and removes all of it",
         ]
 
     @cached_property

@@ -14,11 +14,11 @@ from sunk_lab.story.opening import FirstSlurm, meanwhile, tell_opening
 from sunk_lab.story.stage import Stage
 from sunk_lab.story.steps import STEPS
 from sunk_lab.story.tail import Tail
-from sunk_lab.story.telling import Narrator, Told, told_of
+from sunk_lab.story.telling import HOW_TO_READ, Narrator, Told, told_of
 
 TITLES: Final = {
     "cordon": "A cordon in Kubernetes drains the node in Slurm, and an uncordon undrains it",
-    "drain": "A drain in Slurm shows on the Pod and on the Node",
+    "drain": "A drain in Slurm is a condition of the Pod and of the Node",
     "lock": "A Slurm job starts on a Node only after other Pods have left it",
     "train": "The ranks of a job on two nodes meet at a node's name",
     "place": "A Pod gets a Slurm job and runs where Slurm decides",
@@ -26,10 +26,9 @@ TITLES: Final = {
 }
 NEXT: Final = """
 What to try next:
-  ./task demo -- --keep              leaves the servers running, and says how to look around
-  docs/tutorials/shared-pool.md      the same with your own commands, on a Slurm that the charts install
-  docs/install.md                    installs the charts on your cluster
-"""
+  ./task demo -- --keep              shows it again, and leaves all servers running for you to look around
+  docs/tutorials/shared-pool.md      guides you through the same on a Slurm that the charts install
+  docs/install.md                    installs the charts on your own cluster"""
 LAST_FACTS_S: Final = 0.3
 """Facts about a step still arrive when it is over."""
 
@@ -49,13 +48,15 @@ class DemoStage(Stage):
             self._narrator.say(f"      {line}")
 
 
-def tell(stack: Stack, narrator: Narrator) -> list[Told]:
-    """Tell every step, also after one that did not hold, and return how they went."""
+def tell(stack: Stack, narrator: Narrator, before: int) -> list[Told]:
+    """Show every step, also after one that failed, and return how they went; *before*: number shown."""
     stage = DemoStage(stack, narrator)
     told: list[Told] = []
+    if not before:
+        narrator.say(HOW_TO_READ)
     with Tail(stack.nats_url_of(OTHER_TEAMS), narrator.fact):
-        for number, (name, step) in enumerate(STEPS.items(), 1):
-            narrator.say(f"\n{number} of {len(STEPS)}  {TITLES[name]}")
+        for number, (name, step) in enumerate(STEPS.items(), before + 1):
+            narrator.say(f"\n{number} of {before + len(STEPS)}  {TITLES[name]}")
             told.append(told_of(name, partial(step, stage), narrator))
     return told
 
@@ -84,19 +85,20 @@ def demo(stack: Stack, first: FirstSlurm, narrator: Narrator, *, keep: bool) -> 
             told += meanwhile(stack.prepare, partial(tell_opening, first, narrator), narrator)
         stack.up()
         narrator.say(f"NATS, Kubernetes, Slurm and the services run ({time.monotonic() - began:.0f} s).")
-        told += tell(stack, narrator)
+        before = len(told)
+        told += tell(stack, narrator, before)
         narrator.say("\nHow long each reaction took:")
-        for line in table(told):
+        for line in table(told[before:]):  # The steps on all servers: the end fits on one screen.
             narrator.say(f"  {line}")
         failed = [step.name for step in told if step.problem]
-        narrator.say("")
         if failed:
             narrator.say(f"These steps failed: {', '.join(failed)}. The logs are in {stack.logs}.")
         else:
             narrator.say(f"All {len(told)} steps worked. The demo took {time.monotonic() - began:.0f} s.")
-        narrator.say("" if keep else NEXT)
-        if keep:
-            narrator.say("Everything still runs. To look around:")
+        if not keep:
+            narrator.say(NEXT)
+        else:
+            narrator.say("\nAll servers still run. Commands to look around:")
             for line in stack.how_to_look_around():
                 narrator.say(f"  {line}")
         return 1 if failed else 0

@@ -23,26 +23,28 @@ from sunk_lab.stack.raw import Object, dig_text
 from sunk_lab.stack.services import Services, Surroundings
 from sunk_lab.story.observe import StoryError, until
 from sunk_lab.story.scrape import Series
+from sunk_lab.story.steps import STEPS as STEPS_OF_ALL
 from sunk_lab.story.steps import Timing
 from sunk_lab.story.tail import Tail
-from sunk_lab.story.telling import Narrator, Told, told_of
+from sunk_lab.story.telling import HOW_TO_READ, Narrator, Told, told_of
 
 CLUSTER: Final = "first"
 """The name of that Slurm: its facts are on a bus of its own."""
 SERVICES: Final = ("syncer", "metrics-exporter")
 REASON: Final = "by hand: fan"
 TITLES: Final = {
-    "job": "The bus tells when a Slurm job is submitted, starts and ends",
-    "drained": "The bus tells that an administrator drained a node in Slurm, and why",
+    "job": "The syncer publishes when a Slurm job is submitted, starts and ends",
+    "drained": "The syncer publishes that an administrator drained a node in Slurm, and why",
     "scrape": "Prometheus metrics show that drain. A scrape does not call Slurm",
 }
 BEGINS: Final = """
-Kubernetes is not built on this machine yet. It is compiled from source now, once. Lines in between say how
-far that is. The demo shows meanwhile what needs no Kubernetes: a real Slurm with two nodes, NATS, syncer and
+This machine has no Kubernetes programs. The demo compiles them from source, once, with the versions that its
+tests run on. Lines that begin with "compiling" say how far that is.
+Meanwhile the demo shows what needs no Kubernetes: a real Slurm with two nodes, NATS, the syncer and the
 metrics-exporter."""
 WAITS: Final = """
-That was all that needs no Kubernetes. These servers have ended.
-Kubernetes is still being compiled: the lines below say how far that is. The other steps follow after it."""
+These steps are done, and their servers have ended. Go still compiles Kubernetes: the lines below say how far
+it is. After that the demo starts all servers and shows the other steps, which takes about two minutes."""
 
 
 class FirstSlurm:
@@ -147,8 +149,8 @@ def job(first: FirstSlurm, show: Show) -> list[Timing]:
     to_start = time.monotonic() - began
     show(f"Job {number} runs", slurm.exec("squeue", "-h", "-o", "%i %j %T %N"))
     first.await_fact(f"slurm.job.{number}.ended")
-    show(f"Job {number} is over", "")
-    return [Timing("sbatch → the bus tells that the job has started", to_start)]
+    show(f"Job {number} has ended", "")
+    return [Timing("sbatch → event on NATS: the job has started", to_start)]
 
 
 def drained(first: FirstSlurm, show: Show) -> list[Timing]:
@@ -158,12 +160,12 @@ def drained(first: FirstSlurm, show: Show) -> list[Timing]:
     took = first.await_fact(f"slurm.node.{node}.drained")
     told = dig_text(first.fact(f"slurm.node.{node}.drained"), "data", "reason")
     if told != REASON:
-        raise StoryError(f"{node}: Slurm drains it for {REASON!r}, the bus tells {told!r}")
+        raise StoryError(f"{node}: Slurm drains it for {REASON!r}, the event on NATS says {told!r}")
     show(
         f"{node} is drained in Slurm. With Kubernetes, its Pod and its Node would show it too",
         slurm.exec("sinfo", "-h", "-N", "-o", "%N %T %E"),
     )
-    return [Timing("drain in Slurm → the bus tells it", took)]
+    return [Timing("drain in Slurm → event on NATS", took)]
 
 
 def scrape(first: FirstSlurm, show: Show) -> list[Timing]:
@@ -175,7 +177,7 @@ def scrape(first: FirstSlurm, show: Show) -> list[Timing]:
 
     took = until(f"{node} drained in /metrics", lambda: any("drain" in one for one in states()), states)
     show(f'slurm_node_state{{node="{node}"}} has the state {" ".join(states())}', "")
-    return [Timing("the same in /metrics", took)]
+    return [Timing("that event → the drain in /metrics", took)]
 
 
 STEPS: Final[Mapping[str, OpeningStep]] = {"job": job, "drained": drained, "scrape": scrape}
@@ -197,11 +199,12 @@ def tell_opening(first: FirstSlurm, narrator: Narrator, is_in_vain: Callable[[],
     narrator.say(BEGINS)
     try:
         first.up()
+        narrator.say(HOW_TO_READ)
         with Tail(first.nats_url, saw):
             for number, (name, step) in enumerate(STEPS.items(), 1):
                 if is_in_vain():
                     break
-                narrator.say(f"\n{number} of {len(STEPS)} without Kubernetes  {TITLES[name]}")
+                narrator.say(f"\n{number} of {len(STEPS) + len(STEPS_OF_ALL)}  {TITLES[name]}")
                 told.append(told_of(name, lambda step=step: step(first, show), narrator))
     except LabError as error:
         narrator.say(f"  ✗ {error}")

@@ -122,13 +122,13 @@ def lock(stage: Scene, midway: Midway = nothing) -> list[Timing]:
         began = time.monotonic()
         do.deployment_runs(name)
         back = time.monotonic() - began
-        stage.show("The job is over and the lock is gone. The Deployment's Pod is back", node)
+        stage.show("The job has ended and the lock is gone. The Deployment's Pod is back", node)
     finally:
         do.kube.delete("Deployment", name, manifests.NAMESPACE)
     until(f"Deployment {name} gone", lambda: not do.eyes.pods("default", f"app={name}"), lambda: name)
     return [
         Timing("job allocated → Node locked, a Pod in the way", to_lock),
-        Timing("job over → lock gone (linger included)", to_unlock),
+        Timing("job ended → lock gone (it stays a moment for a next job)", to_unlock),
         Timing("lock gone → the Deployment's Pod back", back),
     ]
 
@@ -188,7 +188,7 @@ def train(stage: Scene, midway: Midway = nothing) -> list[Timing]:
     stage.show(f"The ranks of job {job} on two nodes have met: {'; '.join(told)}", *stage.nodes)
     for node in stage.nodes:
         do.unlocked(node)
-    return [Timing("job over two nodes submitted → its ranks have met, it is over", to_end)]
+    return [Timing("job on two nodes submitted → its ranks have met, the job has ended", to_end)]
 
 
 def place(stage: Scene, midway: Midway = nothing) -> list[Timing]:
@@ -221,7 +221,7 @@ def place(stage: Scene, midway: Midway = nothing) -> list[Timing]:
         Timing("Pod created → bound", bound),
         Timing("Pod created → running", running),
         Timing("Pod deleted → Pod gone", gone_s),
-        Timing("Pod gone → job over", left_s),
+        Timing("Pod gone → job ended", left_s),
         Timing("scancel → Pod gone", cancel_s),
     ]
 

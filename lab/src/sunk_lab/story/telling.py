@@ -4,10 +4,15 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from sunk_lab.errors import LabError
 from sunk_lab.stack.raw import Object, dig_text
 from sunk_lab.story.steps import Timing
+
+HOW_TO_READ: Final = """
+How to read the steps: a line with a number and sunk.ev.… is an event on NATS, with the seconds since the demo
+began. An arrow (→) says what has happened. Below it is what Slurm and Kubernetes print."""
 
 
 @dataclass(frozen=True)
