@@ -1,22 +1,28 @@
 """Pages and the texts of the charts are in plain English.
 
-No word that the glossary refuses, no long sentence, no nameless actor, no sentence that is turned round.
+No word that the glossary refuses, no long sentence, no nameless actor, no sentence that is turned round, and
+pages that textstat finds as easy to read as texts for pupils.
 """
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final, cast
 
 import pytest
+import textstat
 import yaml
 
 from sunk_lab.pages import table_rows
 
 ROOT: Final = Path(__file__).parents[2]
 WORDS_MAX: Final = 40
+GRADE_MAX: Final = 10.0
+"""Automated readability index: the year at school, in the United States, for which a text is written."""
+_FEW_WORDS: Final = 100
+"""The index says nothing of less."""
 NOT_CHECKED: Final = ("tests/contract/pod_scheduler_sentences.md",)
 """Not for users."""
 _LIST_ITEM: Final = re.compile(r"\s*([-*]|\d+\.) ")
@@ -160,3 +166,27 @@ def test_code_headings_and_plain_sentences_are_let_through() -> None:
     page = "# Who may do what\n\nA user who drains `nobody` writes:\n\n    somebody\n\n```sh\nwhoever\n```\n"
 
     assert findings(page) == []
+
+
+def grade(page: str) -> float | None:
+    """Return the readability index of a page's prose; None if it has little of it."""
+    text = " ".join(f"{one.rstrip('.')}." for one in paragraphs(page) if len(one.split()) > 5)
+    if len(text.split()) < _FEW_WORDS:
+        return None
+    index = cast("Callable[[str], float]", vars(textstat)["automated_readability_index"])
+    return index(text)
+
+
+@pytest.mark.parametrize("name", pages())
+def test_ten_years_of_school_are_enough_to_read_a_page(name: str) -> None:
+    found = grade((ROOT / name).read_text())
+
+    assert found is None or found <= GRADE_MAX
+
+
+def test_long_words_in_long_sentences_are_found_hard_to_read() -> None:
+    words = "administrators notwithstanding infrastructural considerations unquestionably misunderstand "
+    found = grade(f"{words * 3}.\n\n" * 10)
+
+    assert found is not None
+    assert found > GRADE_MAX
