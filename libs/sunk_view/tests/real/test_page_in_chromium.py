@@ -28,7 +28,6 @@ from sunk_events.nodesets import KubePodState, KubeWatchState
 from sunk_events.placements import Gang, PlacementState
 from sunk_events.requests import ExplainKubeNode, ExplainSlurmNode, Explanation, Finding
 from sunk_events.view import HIDDEN
-from sunk_lab.config import from_environment
 from sunk_lab.kube.prerequisites import require
 from sunk_lab.nats import NatsServer
 from sunk_lab.processes import wait_for
@@ -199,7 +198,7 @@ class Stage:
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Generator[Stage]:
     folder = tmp_path_factory.mktemp("page")
-    require({"usr/bin/chromium": "chromium"}, cache=from_environment().cache, say=print)
+    require({"usr/bin/chromium": "chromium"}, say=print)
     expect.set_options(timeout=PATIENCE_MS)
     with (
         reserved_lab() as lab,
