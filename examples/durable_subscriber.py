@@ -1,11 +1,11 @@
-"""Counts how often each node was drained, each drain exactly once whatever happens. Needs sunk-events.
+"""Counts how often each node was drained, each drain exactly once, also across restarts. Needs sunk-events.
 
 python durable_subscriber.py nats://sunk-nats-teams.sunk:4222 prod subscriber-billing PASSWORD_FILE drains.db
 
 If NATS uses TLS, add a file with its CA as the last argument.
 
-A fact comes at least once. What is done with it and its id are stored in one transaction, so one that comes
-again, after a restart too, changes nothing.
+A fact comes at least once. The program stores the fact's id and the new count in one transaction. So a fact
+that comes again, also after a restart, changes nothing.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ drains.execute("CREATE TABLE IF NOT EXISTS drains (node TEXT PRIMARY KEY, count 
 
 async def count(fact: Event) -> None:
     """Count the drain unless it was counted."""
-    with drains:  # Both or neither: an error leaves the fact as one that was not done, and it comes again.
+    with drains:  # Both or neither: after an error nothing is stored, and the fact comes again.
         if drains.execute("INSERT OR IGNORE INTO done VALUES (?)", (fact.id,)).rowcount:
             one_more = "INSERT INTO drains VALUES (?, 1) ON CONFLICT DO UPDATE SET count = count + 1"
             drains.execute(one_more, (fact.subject,))

@@ -1,4 +1,4 @@
-"""Tells every fact of one Slurm cluster, those of while it was away too. Needs sunk-events.
+"""Prints every fact of one Slurm cluster, also facts published while it was not running. Needs sunk-events.
 
 python subscriber.py nats://sunk-nats-teams.sunk:4222 prod subscriber-billing PASSWORD_FILE [CA_FILE]
 """
@@ -13,9 +13,9 @@ url, cluster, user, password_file, *ca = sys.argv[1:]
 ca_file = ca[0] if ca else None  # Needed if NATS uses TLS.
 
 
-async def tell(fact: Event) -> None:
-    """Print when, what, and to what it happened."""
+async def show(fact: Event) -> None:
+    """Print time, id, type and subject of the fact."""
     print(fact.time, fact.id, fact.type, fact.subject, flush=True)
 
 
-asyncio.run(Subscriber(url, cluster, user=user, password_file=password_file, ca_file=ca_file).run(tell))
+asyncio.run(Subscriber(url, cluster, user=user, password_file=password_file, ca_file=ca_file).run(show))

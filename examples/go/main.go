@@ -1,4 +1,4 @@
-// Tells every fact of one Slurm cluster, those of while it was away too.
+// Prints every fact of one Slurm cluster, including facts published while it was not running.
 //
 //	NATS_PASSWORD=... go run . nats://sunk-nats-teams.sunk:4222 prod subscriber-billing [CA_FILE]
 package main
