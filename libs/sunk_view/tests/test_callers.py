@@ -35,6 +35,21 @@ def test_the_front_proxy_names_the_user_with_all_that_the_api_server_knows() -> 
     )
 
 
+@pytest.mark.parametrize(
+    ("user", "share"),
+    [
+        ("alice", "user alice"),
+        ("namespace team-a", "user namespace team-a"),
+        ("system:serviceaccount:team-a:x1", "namespace team-a"),
+        ("system:serviceaccount:team-a:x2", "namespace team-a"),
+        ("system:serviceaccount:team-b:x1", "namespace team-b"),
+        ("system:node:n1", "user system:node:n1"),
+    ],
+)
+def test_the_service_accounts_of_a_namespace_share_what_one_user_has(user: str, share: str) -> None:
+    assert Caller(user=user).share == share
+
+
 @pytest.mark.parametrize("name", ["", "alice", "front-proxy-client2", "FRONT-PROXY-CLIENT"])
 def test_headers_on_another_connection_name_no_user(name: str) -> None:
     with pytest.raises(UnknownCallerError):

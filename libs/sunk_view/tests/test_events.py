@@ -140,12 +140,25 @@ async def test_a_user_has_one_question_about_events_at_a_time_and_keeps_no_other
     assert (await ask(facts, states)).status == 200
 
 
+async def test_service_accounts_of_one_namespace_have_one_question_about_events_at_a_time() -> None:
+    facts = Noted()
+    first, second, other = (
+        Caller(user=f"system:serviceaccount:{name}") for name in ("team-a:x1", "team-a:x2", "team-b:x1")
+    )
+    with facts.question(first.share):
+        refused = await ask(facts, Placements(uid(1)), caller=second)
+        answered = await ask(facts, Placements(uid(1)), caller=other)
+
+    assert (refused.status, answered.status) == (429, 200)
+    assert refused.body["message"] == "namespace team-a has a question about events under way: one at a time"
+
+
 async def test_a_question_that_finds_no_place_is_refused_at_once() -> None:
     facts = Noted(at_once=1)
-    with facts.question("alice"):
+    with facts.question(ALICE.share):
         with pytest.raises(TransientError, match="too many questions about events") as refused:
             await ask(facts, Placements(uid(1)), caller=BOB)
-        with pytest.raises(TooManyError), facts.question("alice"):
+        with pytest.raises(TooManyError), facts.question(ALICE.share):
             pass
 
     assert refused.value.retry_after_s == 1

@@ -72,6 +72,23 @@ async def test_a_user_who_loads_the_page_without_end_is_told_to_wait_and_no_othe
     assert other.status_code == 200
 
 
+@pytest.mark.anyio
+async def test_a_tenant_loads_the_page_no_more_often_by_more_service_accounts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(page_files, "RATE_PER_S", 0.001)
+    async with client("front-proxy-client") as http:
+        found = [
+            await http.get(
+                f"{ROOT}/page/dom.js", headers={"X-Remote-User": f"system:serviceaccount:team-a:x{number}"}
+            )
+            for number in range(page_files.BURST + 1)
+        ]
+
+    assert [one.status_code for one in found] == [200] * page_files.BURST + [429]
+    assert found[-1].text == "namespace team-a loads the page too often"
+
+
 def test_the_policy_lets_no_inline_script_run_and_no_other_site_be_asked() -> None:
     policy = dict(part.split(" ", 1) for part in HEADERS["Content-Security-Policy"].split("; "))
 

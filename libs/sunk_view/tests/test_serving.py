@@ -24,7 +24,7 @@ from sunk_view.events import EventAnswers
 from sunk_view.explaining import Explainer
 from sunk_view.facts import Facts
 from sunk_view.questions import Questions
-from sunk_view.serving import UNDER_WAY_MAX, Serving
+from sunk_view.serving import OF_ONE_MAX, UNDER_WAY_MAX, Serving
 from sunk_view.states import ClusterStates
 
 pytestmark = pytest.mark.anyio
@@ -134,11 +134,11 @@ async def test_more_questions_than_the_process_answers_at_once_are_asked_to_come
     codes: list[int] = []
     async with client(Decisions(), jobs) as http, anyio.create_task_group() as tasks:
 
-        async def get() -> None:
-            codes.append((await http.get(JOB)).status_code)
+        async def get(user: str) -> None:
+            codes.append((await http.get(JOB, headers={"X-Remote-User": user})).status_code)
 
-        for _ in range(UNDER_WAY_MAX):
-            tasks.start_soon(get)
+        for number in range(UNDER_WAY_MAX):
+            tasks.start_soon(get, f"user-{number // OF_ONE_MAX}")
         await anyio.wait_all_tasks_blocked()
         one_more = await http.get(JOB)
         fixed = await http.get(ROOT)
@@ -146,6 +146,37 @@ async def test_more_questions_than_the_process_answers_at_once_are_asked_to_come
         assert (one_more.status_code, one_more.headers["retry-after"], fixed.status_code) == (503, "1", 200)
 
     assert codes == [200] * UNDER_WAY_MAX
+
+
+@pytest.mark.parametrize("name", ["alice", "system:serviceaccount:team-a:x{}"])
+async def test_one_caller_takes_a_part_of_the_places_only(name: str) -> None:
+    jobs = Jobs()
+    jobs.may_answer = anyio.Event()
+    codes: list[int] = []
+    async with client(Decisions(), jobs) as http, anyio.create_task_group() as tasks:
+
+        async def get(user: str) -> None:
+            codes.append((await http.get(JOB, headers={"X-Remote-User": user})).status_code)
+
+        for number in range(UNDER_WAY_MAX):
+            tasks.start_soon(get, name.format(number))
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(get, "bob")
+        await anyio.wait_all_tasks_blocked()
+        jobs.may_answer.set()
+
+    assert codes == [429] * (UNDER_WAY_MAX - OF_ONE_MAX) + [200] * (OF_ONE_MAX + 1)
+
+
+async def test_a_tenant_gets_no_second_rate_by_more_service_accounts() -> None:
+    async with client(Decisions(), Jobs(), burst=3) as http:
+        found = [
+            await http.get(JOB, headers={"X-Remote-User": f"system:serviceaccount:{user}"})
+            for user in ("team-a:x1", "team-a:x2", "team-a:x3", "team-a:x4", "team-b:x1")
+        ]
+
+    assert [one.status_code for one in found] == [200, 200, 200, 429, 200]
+    assert found[3].json()["message"] == "namespace team-a asks too often"
 
 
 async def test_a_users_name_is_utf_8() -> None:

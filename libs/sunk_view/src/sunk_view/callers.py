@@ -8,11 +8,15 @@ Source: Kubernetes, "Configure the aggregation layer", and its ConfigMap extensi
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 from urllib.parse import unquote
 
 import msgspec
 
 from sunk_runtime.errors import ConfigError, SunkError
+
+_ACCOUNT: Final = "system:serviceaccount:"
+"""Begins the name of a ServiceAccount: its namespace and name follow."""
 
 
 class UnknownCallerError(SunkError):
@@ -26,6 +30,16 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     uid: str = ""
     groups: tuple[str, ...] = ()
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def share(self) -> str:
+        """With which others this caller shares a rate and places: ``user alice``, ``namespace team-a``.
+
+        The ServiceAccounts of a namespace share theirs: a tenant makes as many of them as wanted.
+        """
+        if self.user.startswith(_ACCOUNT):
+            return f"namespace {self.user.removeprefix(_ACCOUNT).partition(':')[0]}"
+        return f"user {self.user}"
 
 
 class FrontProxy(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     tls_port: Annotated[int, Meta(ge=0, le=65535)] = 8443
     """Where the API server connects. ``http_port`` has probes and metrics only."""
     rate_per_s: Annotated[float, Meta(gt=0)] = 5.0
-    """How many questions a second a caller may ask for long."""
+    """How many questions a second a caller may ask for long. ServiceAccounts of a namespace count as one."""
     burst: Annotated[int, Meta(ge=1)] = 20
     """How many questions a caller may ask at once."""
     decisions_s: Seconds = 10.0

@@ -175,7 +175,7 @@ class EventAnswers:
 
         Args:
             request: Its query says which part.
-            caller: Who asks, one question at a time.
+            caller: Who asks, one question of each share at a time.
             wanted: By the names of what is asked about.
             known: Those names, as far as the bus knows; None: none is needed.
             others: Names that are near, where it knows none.
@@ -189,7 +189,7 @@ class EventAnswers:
         if known is not None and not keys:
             return Answer(body=Events(items=(), after="", near=others))
         try:
-            with self._facts.question(caller.user):
+            with self._facts.question(caller.share):
                 pages = await self._pages(query, wanted(keys))
         except TooManyError as error:
             return refusal(429, str(error), retry_after_s=error.retry_after_s)

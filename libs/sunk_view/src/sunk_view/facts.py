@@ -1,7 +1,7 @@
 """Reads the streams of facts for people: the last ones, and those after where a reader stands.
 
 What must stay true: a reader keeps no state here and none in NATS, so no slow one costs anything; each
-question reads a bounded number of messages, one by one, and few questions read at once, one of each user. A
+question reads a bounded number of messages, one by one, and few questions read at once, one of each share. A
 question that finds no place is refused at once, so none waits in another's place. What was left out is said.
 
 Source: NATS, JetStream API, STREAM.MSG.GET with ``next_by_subj``: the next message of a subject from a
@@ -57,7 +57,7 @@ class _Stream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TooManyError(TransientError):
-    """The user has a question under way."""
+    """The share of the caller has a question under way."""
 
 
 class Facts:
@@ -67,26 +67,26 @@ class Facts:
         self._bus = bus
         self._at_once = at_once
         self._answer_s = answer_s
-        self._users: set[str] = set()
+        self._shares: set[str] = set()
         """Those whose questions read now."""
 
     @contextmanager
-    def question(self, user: str) -> Generator[None]:
+    def question(self, share: str) -> Generator[None]:
         """Be one of the few questions that read, for as long as this is entered.
 
         Raises:
-            TooManyError: *user* has one already.
+            TooManyError: *share*, as `Caller.share`, has one already.
             TransientError: there are as many as may be.
         """
-        if user in self._users:
-            raise TooManyError(f"user {user} has a question about events under way: one at a time")
-        if len(self._users) >= self._at_once:
+        if share in self._shares:
+            raise TooManyError(f"{share} has a question about events under way: one at a time")
+        if len(self._shares) >= self._at_once:
             raise TransientError("too many questions about events are under way")
-        self._users.add(user)
+        self._shares.add(share)
         try:
             yield
         finally:
-            self._users.discard(user)
+            self._shares.discard(share)
 
     async def newest(self, cluster: str, wanted: Wanted, count: int, since: datetime | None) -> Page:
         """Return the last *count* that are *wanted*, none from before *since*.

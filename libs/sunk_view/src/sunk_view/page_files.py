@@ -41,9 +41,9 @@ def _route(proxy: FrontProxy, rates: CallRates, name: str) -> Route:
             caller = proxy.caller(line_of(request).common_name, decoded(request.headers.raw))
         except UnknownCallerError as error:
             return Response(str(error), status_code=401, media_type="text/plain", headers=HEADERS)
-        if wait_s := rates.wait_s(caller.user, time.monotonic()):
+        if wait_s := rates.wait_s(caller.share, time.monotonic()):
             later = {"Retry-After": str(math.ceil(wait_s))}
-            text = f"user {caller.user} loads the page too often"
+            text = f"{caller.share} loads the page too often"
             return Response(text, status_code=429, media_type="text/plain", headers={**HEADERS, **later})
         return Response(body, media_type=KINDS[name.rpartition(".")[2]], headers=HEADERS)
 

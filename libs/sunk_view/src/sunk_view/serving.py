@@ -1,12 +1,13 @@
 """The routes: which question there is, what it needs, and how it is answered.
 
-What must stay true: each request is of a user that the API server vouches for, within that user's rate, and
-answered only after the API server has granted the right; what an answer says of Pods that the user may not
-read is hidden. Nothing is written anywhere.
+What must stay true: each request is of a user that the API server vouches for, within that user's rate and
+places, and answered only after the API server has granted the right; what an answer says of Pods that the
+user may not read is hidden. Nothing is written anywhere.
 """
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 JOB_MAX: Final = (1 << 32) - 1
 UNDER_WAY_MAX: Final = 64
 """Questions that are answered at once, of all callers; one more is asked to come again."""
+OF_ONE_MAX: Final = 8
+"""Of those, how many may be of one caller's share."""
 Respond = Callable[[Request, Caller], Awaitable[Answer]]
 
 
@@ -58,7 +61,8 @@ class Serving:
         self._why = why
         self._following = Following(access, clusters)
         self._more = more or {}
-        self._under_way = 0
+        self._under_way: Counter[str] = Counter()
+        """Questions that are answered now, by the share of the caller."""
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes of the API."""
@@ -113,15 +117,20 @@ class Serving:
         """Have *respond* answer within the caller's rate, and within what the process does at once."""
 
         async def limited(request: Request, caller: Caller) -> Answer:
-            if wait_s := self._rates.wait_s(caller.user, time.monotonic()):
-                return refusal(429, f"user {caller.user} asks too often", retry_after_s=wait_s)
-            if self._under_way >= UNDER_WAY_MAX:
+            share = caller.share
+            if wait_s := self._rates.wait_s(share, time.monotonic()):
+                return refusal(429, f"{share} asks too often", retry_after_s=wait_s)
+            if self._under_way[share] >= OF_ONE_MAX:
+                return refusal(429, f"too many questions of {share} are under way", retry_after_s=1)
+            if self._under_way.total() >= UNDER_WAY_MAX:
                 return refusal(503, "too many questions of all users are under way", retry_after_s=1)
-            self._under_way += 1
+            self._under_way[share] += 1
             try:
                 return await self._answered(request, respond, caller)
             finally:
-                self._under_way -= 1
+                self._under_way[share] -= 1
+                if not self._under_way[share]:
+                    del self._under_way[share]
 
         return limited
 
