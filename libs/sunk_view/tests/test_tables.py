@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockHolder, LockState
 from sunk_events.nodes import SlurmNodeState
@@ -9,7 +11,19 @@ from sunk_events.nodesets import KubePodState
 from sunk_events.placements import Gang, GangMember, PlacementPhase, PlacementState
 from sunk_events.view import DrainCause, LockRow
 from sunk_view.placements import findings
-from sunk_view.tables import drain_causes, job_rows, lag, lock_rows, node_rows, pod_rows, silences, state_word
+from sunk_view.tables import (
+    KUBERNETES_LATE_S,
+    SLURM_LATE_S,
+    drain_causes,
+    job_rows,
+    lag,
+    lock_rows,
+    node_rows,
+    pod_rows,
+    silences,
+    slurm_lag,
+    state_word,
+)
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 PHASES: tuple[PlacementPhase, ...] = (
@@ -99,13 +113,38 @@ def test_pods_of_one_namespace_are_listed_without_those_of_others() -> None:
 
 def test_a_service_that_has_seen_nothing_for_long_is_named() -> None:
     def problem(ago_s: float) -> str:
-        return lag("Slurm", T0 - timedelta(seconds=ago_s), T0)
+        return lag("Slurm", T0 - timedelta(seconds=ago_s), T0, SLURM_LATE_S)
 
     assert (problem(10), problem(600)) == ("", "has not seen Slurm for 600 s")
-    assert lag("Slurm", None, T0) == "has not seen Slurm yet"
+    assert lag("Slurm", None, T0, SLURM_LATE_S) == "has not seen Slurm yet"
+    assert lag("Kubernetes", T0 - timedelta(seconds=61), T0, KUBERNETES_LATE_S) == (
+        "has not seen Kubernetes for 61 s"
+    )
     assert silences("c1", {"syncer": problem(600), "nodeset-controller": ""}) == (
         "c1: syncer has not seen Slurm for 600 s: what it wrote may be old",
     )
+
+
+@pytest.mark.parametrize(
+    ("nodes_s", "jobs_s", "problem"),
+    [
+        (10, 10, ""),
+        (10, 600, "has not seen Slurm's jobs for 600 s"),
+        (600, 10, "has not seen Slurm's nodes for 600 s"),
+        (700, 600, "has not seen Slurm for 600 s"),
+        pytest.param(10, None, "", id="an older syncer"),
+        pytest.param(600, None, "has not seen Slurm for 600 s", id="an older syncer without Slurm"),
+        (None, None, "has not seen Slurm yet"),
+        (None, 10, "has not seen Slurm's nodes yet"),
+    ],
+)
+def test_each_list_of_slurm_that_fails_is_named(
+    nodes_s: float | None, jobs_s: float | None, problem: str
+) -> None:
+    def ago(seconds: float | None) -> datetime | None:
+        return None if seconds is None else T0 - timedelta(seconds=seconds)
+
+    assert slurm_lag(ago(nodes_s), ago(jobs_s), T0) == problem
 
 
 def test_each_phase_has_a_sentence_that_says_what_would_change_it() -> None:

@@ -79,10 +79,18 @@ class ClusterStates:
         return tables.silences(
             self.cluster,
             {
-                "nodeset-controller": tables.lag("Kubernetes", self._kubernetes_seen(), now()),
-                "syncer": tables.lag("Slurm", self.slurm_seen(), now()),
+                "nodeset-controller": self._kubernetes_lag(),
+                "syncer": self._slurm_lag(),
             },
         )
+
+    def _kubernetes_lag(self) -> str:
+        return tables.lag("Kubernetes", self._kubernetes_seen(), now(), tables.KUBERNETES_LATE_S)
+
+    def _slurm_lag(self) -> str:
+        statistics = self.statistics.get(subjects.STATISTICS_KEY)
+        jobs = statistics.jobs_answered if statistics else None
+        return tables.slurm_lag(self.slurm_seen(), jobs, now())
 
     def _kubernetes_seen(self) -> datetime | None:
         watch = self.kube_watch.get(subjects.LEADER_KEY)
@@ -116,7 +124,7 @@ class ClusterStates:
 
     async def _services(self) -> tuple[ServiceRow, ...]:
         seen = {"nodeset-controller": self._kubernetes_seen(), "syncer": self.slurm_seen()}
-        looks_at = {"nodeset-controller": "Kubernetes", "syncer": "Slurm"}
+        lags = {"nodeset-controller": self._kubernetes_lag(), "syncer": self._slurm_lag()}
         found = {service: await leaders.by_bus(self._bus, self.cluster, service) for service in LEADERS}
         if (leases := self._leases) is not None:
             by_kube = {service: await leases.leader(service) for service in leases.places}
@@ -124,7 +132,6 @@ class ClusterStates:
         rows: list[ServiceRow] = []
         for service in sorted({*found, *seen}):
             leader, problem = found.get(service, ("", ""))
-            if service in looks_at and not problem:
-                problem = tables.lag(looks_at[service], seen[service], now())
+            problem = problem or lags.get(service, "")
             rows.append(ServiceRow(service=service, leader=leader, seen=seen.get(service), problem=problem))
         return tuple(rows)

@@ -18,8 +18,10 @@ from sunk_view.positions import key_of
 CAUSES_MAX: Final = 30
 SOME: Final = 5
 LOCKS_MAX: Final = 20
-LATE_S: Final = 150.0
-"""The syncer has Slurm's lists at least once a minute; the nodeset-controller writes every 10 s."""
+SLURM_LATE_S: Final = 150.0
+"""The syncer has each of Slurm's lists at least once a minute."""
+KUBERNETES_LATE_S: Final = 60.0
+"""The nodeset-controller writes every 10 s that it follows Kubernetes."""
 
 
 def node_rows(
@@ -191,12 +193,30 @@ def drain_causes(nodes: Iterable[SlurmNodeState]) -> tuple[DrainCause, ...]:
     return tuple(sorted(causes, key=lambda cause: (-cause.nodes, cause.reason)))[:CAUSES_MAX]
 
 
-def lag(what: str, seen: datetime | None, now: datetime) -> str:
-    """Return what is wrong with a service that saw *what* last when it was *seen*; empty: nothing."""
+def lag(what: str, seen: datetime | None, now: datetime, late_s: float) -> str:
+    """Return what is wrong with a service that saw *what* last when it was *seen*; empty: nothing.
+
+    Args:
+        what: Slurm, a list of Slurm's, or Kubernetes.
+        seen: None: never.
+        now: The time.
+        late_s: After so many seconds something is wrong.
+    """
     if seen is None:
         return f"has not seen {what} yet"
-    late_s = (now - seen).total_seconds()
-    return f"has not seen {what} for {late_s:.0f} s" if late_s > LATE_S else ""
+    ago_s = (now - seen).total_seconds()
+    return f"has not seen {what} for {ago_s:.0f} s" if ago_s > late_s else ""
+
+
+def slurm_lag(nodes: datetime | None, jobs: datetime | None, now: datetime) -> str:
+    """Return what is wrong with a syncer that had Slurm's *nodes* and *jobs* last then; empty: nothing.
+
+    Jobs that never came say nothing where nodes did: an older syncer does not say when they came.
+    """
+    if nodes is None or jobs is None:
+        return lag("Slurm's nodes" if jobs else "Slurm", nodes, now, SLURM_LATE_S)
+    late = (lag("Slurm's nodes", nodes, now, SLURM_LATE_S), lag("Slurm's jobs", jobs, now, SLURM_LATE_S))
+    return lag("Slurm", max(nodes, jobs), now, SLURM_LATE_S) or "".join(late)
 
 
 def silences(cluster: str, problems: Mapping[str, str]) -> tuple[str, ...]:
