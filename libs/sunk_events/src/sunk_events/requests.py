@@ -221,6 +221,8 @@ class ExplainJob(Request, frozen=True, kw_only=True, tag="sunk.request.v1.explai
     """Why does *job* wait, or run where it does? Answered by syncer."""
 
     job: JobId
+    is_ahead_named: bool = True
+    """Name the jobs ahead of it in the queue, with their users; an earlier syncer always does."""
 
 
 class ExplainJobToOwner(Request, frozen=True, kw_only=True, tag="sunk.request.v1.explain_job_to_owner"):

@@ -9,17 +9,19 @@ from collections.abc import Iterable
 from typing import Final
 
 import anyio
+import msgspec
 
 from sunk_events.base import Request
 from sunk_events.placements import PlacementState
 from sunk_events.requests import ExplainJob, ExplainKubeNode, ExplainSlurmNode
 from sunk_events.view import Explained, Part
 from sunk_runtime.near import near
-from sunk_view import placements
+from sunk_view import hiding, placements
 from sunk_view.questions import UNKNOWN, Questions
 from sunk_view.states import ClusterStates
 
 _BUS: Final = "placements on the bus"
+_NOT_YET: Final = "it does not know job {} yet, or no longer: ask again in some seconds"
 
 
 class Explainer:
@@ -49,10 +51,24 @@ class Explainer:
         parts = await self._answered([("syncer", ExplainJob(job=number))])
         return Explained(what="job", name=str(number), parts=parts)
 
-    async def pod(self, namespace: str, name: str, *, is_gang: bool = False) -> Explained:
-        """Explain a Pod that Slurm places, or a gang."""
+    async def pod(
+        self, namespace: str, name: str, *, is_gang: bool = False, is_ahead_named: bool = False
+    ) -> Explained:
+        """Explain a Pod that Slurm places, or a gang.
+
+        Args:
+            namespace: Of Kubernetes.
+            name: Of the Pod, or of the gang's workload.
+            is_gang: It is a gang.
+            is_ahead_named: The caller may know the jobs of others ahead of its job, and their users.
+        """
         found = [(states, states.placement(namespace, name, is_gang=is_gang)) for states in self._clusters]
-        parts = [part for states, one in found if one is not None for part in await self._placed(states, one)]
+        parts = [
+            part
+            for states, one in found
+            if one is not None
+            for part in await self._placed(states, one, is_ahead_named=is_ahead_named)
+        ]
         what = "gang" if is_gang else "pod"
         if parts:
             return Explained(what=what, name=f"{namespace}/{name}", parts=tuple(parts))
@@ -66,12 +82,22 @@ class Explainer:
         others = near(name, known)
         return Explained(what=what, name=f"{namespace}/{name}", parts=(unknown,), near=others)
 
-    async def _placed(self, states: ClusterStates, one: PlacementState) -> list[Part]:
+    async def _placed(
+        self, states: ClusterStates, one: PlacementState, *, is_ahead_named: bool
+    ) -> list[Part]:
         gang = states.placements.get(one.gang) if one.gang else None
         findings = placements.findings(one, gang)
         parts = [Part(cluster=states.cluster, service=_BUS, findings=findings)]
-        if one.job is not None and one.phase not in {"bound", "ended"}:
-            parts.append(await self._questions.part(states.cluster, "syncer", ExplainJob(job=one.job)))
+        # After Slurm has lost a job, another may have its number.
+        if one.job is not None and one.lost is None and one.phase not in {"bound", "ended"}:
+            question = ExplainJob(job=one.job, is_ahead_named=is_ahead_named)
+            part = await self._questions.part(states.cluster, "syncer", question)
+            if part.problem in UNKNOWN:
+                part = msgspec.structs.replace(part, problem=_NOT_YET.format(one.job))
+            if not is_ahead_named:
+                of_own = tuple(map(hiding.without_jobs_ahead, part.findings))
+                part = msgspec.structs.replace(part, findings=of_own)
+            parts.append(part)
         return parts
 
     async def _answered(self, questions: Iterable[tuple[str, Request]]) -> tuple[Part, ...]:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from sunk_events.base import REASON_MAX
+from sunk_events.requests import Finding
 from sunk_events.view import HIDDEN, EventRow, JobRow, PodRow
 
 CHECKED: Final = frozenset({"what", "because", "would_change", "reason", "problem", "in_the_way", "details"})
@@ -37,6 +38,7 @@ _OTHER: Final = re.compile(
 _NEXT: Final = re.compile(r", (?=[A-Za-z0-9._~-]*/)")
 _ITEM: Final = re.compile(r"([A-Za-z0-9.-]+: )?[a-z0-9-]+/[A-Za-z0-9._-]+(: |, |$)")
 _BETWEEN: Final = "; "
+_QUEUE: Final = re.compile(r"place \d+( to \d+)? of \d+ in the queue of ")
 
 T = TypeVar("T")
 MayRead = Callable[[str], bool]
@@ -69,6 +71,12 @@ def hidden(text: str, may_read: MayRead) -> str:
         shown, is_of_hidden = _shown(segment, may_read)
         made.append(shown)
     return _BETWEEN.join(made)
+
+
+def without_jobs_ahead(found: Finding) -> Finding:
+    """Return *found* without the jobs ahead in Slurm's queue: an older syncer always names them."""
+    is_named = _QUEUE.match(found.what) and "ahead: " in found.because
+    return msgspec.structs.replace(found, because="") if is_named else found
 
 
 def _shown(segment: str, may_read: MayRead) -> tuple[str, bool]:

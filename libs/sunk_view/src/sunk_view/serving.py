@@ -256,14 +256,17 @@ class Serving:
     async def _pod(self, request: Request, caller: Caller) -> Answer:
         namespace, name = request.path_params["namespace"], request.path_params["name"]
         await self._access.require(caller, Right(resource="pods", namespace=namespace, name=name))
-        found = await self._why.pod(namespace, name)
+        is_ahead_named = await self._access.may(caller, wide("jobs"))
+        found = await self._why.pod(namespace, name, is_ahead_named=is_ahead_named)
         return Answer(body=await self._without_near(found, caller, namespace))
 
     async def _gang(self, request: Request, caller: Caller) -> Answer:
         """Explain a gang: its members are Pods of the namespace, so the right to read those is needed."""
         namespace, name = request.path_params["namespace"], request.path_params["name"]
         await self._access.require(caller, Right(resource="pods", namespace=namespace))
-        return Answer(body=await self._why.pod(namespace, name, is_gang=True))
+        is_ahead_named = await self._access.may(caller, wide("jobs"))
+        found = await self._why.pod(namespace, name, is_gang=True, is_ahead_named=is_ahead_named)
+        return Answer(body=found)
 
     async def _without_near(self, found: Explained, caller: Caller, namespace: str) -> Explained:
         """Return *found* without names of other Pods, unless *caller* may read all of the namespace."""

@@ -175,7 +175,8 @@ async def explain_job(question: ExplainJob) -> Reply:
     if question.job not in (11, 12):
         return Refused(code="unknown_job", reason=f"Slurm has no job {question.job}, or no longer")
     because = "waits for Pods to leave: d1: team-b/web"
-    return Explanation(findings=(Finding(what="its prologs run", because=because),))
+    place = Finding(what="place 2 of 2 in the queue of gpu", because="ahead: job 41 of ada (Resources)")
+    return Explanation(findings=(Finding(what="its prologs run", because=because), place))
 
 
 async def explain_node(question: ExplainSlurmNode) -> Reply:
@@ -319,6 +320,15 @@ def test_an_explanation_does_not_name_pods_of_namespaces_that_the_caller_may_not
     assert hidden["parts"][1]["findings"][0]["because"] == f"waits for Pods to leave: d1: {HIDDEN}"
     assert lock["items"][0]["in_the_way"] == [HIDDEN]
     assert shown["items"][0]["in_the_way"] == ["team-b/web"]
+
+
+def test_a_pods_owner_does_not_learn_whose_jobs_are_ahead_and_an_administrator_does(stage: Stage) -> None:
+    _, hidden = stage.get("alice", "/namespaces/team-a/pods/train/explain")
+    _, shown = stage.get("admin", "/namespaces/team-a/pods/train/explain")
+
+    assert hidden["parts"][1]["findings"][1]["what"] == "place 2 of 2 in the queue of gpu"
+    assert "ada" not in json.dumps(hidden)
+    assert shown["parts"][1]["findings"][1]["because"] == "ahead: job 41 of ada (Resources)"
 
 
 def test_what_belongs_to_no_namespace_needs_the_cluster_role_of_the_chart(stage: Stage) -> None:

@@ -16,11 +16,14 @@ pytestmark = pytest.mark.anyio
 JOB = SlurmJobState(changed=datetime(2026, 1, 1, tzinfo=UTC), job=1, state="PENDING", reason="Priority")
 
 
-def handlers(moments: list[float], worked: list[float], job: SlurmJobState = JOB) -> ExplainHandlers:
+def handlers(
+    moments: list[float], worked: list[float], job: SlurmJobState = JOB, *others: SlurmJobState
+) -> ExplainHandlers:
     def require_known(_node: str) -> None:
         pass
 
-    views = SimpleNamespace(require_known=require_known, jobs={"1": job}, nodes={}, locks={}, placements={})
+    jobs = {str(one.job): one for one in (job, *others)}
+    views = SimpleNamespace(require_known=require_known, jobs=jobs, nodes={}, locks={}, placements={})
     return ExplainHandlers(cast("Views", views), iter(moments).__next__, iter(worked).__next__)
 
 
@@ -52,6 +55,19 @@ async def test_users_wait_for_what_users_asked_and_operators_do_not() -> None:
     operators = await answering.job(ExplainJob(job=1))
 
     assert [type(one) for one in (first, second, operators)] == [Explanation, Later, Explanation]
+
+
+async def test_the_jobs_ahead_are_named_to_those_who_may_know_them() -> None:
+    mine, adas = replace(JOB, priority=1), replace(JOB, job=2, user="ada", priority=9)
+    answering = handlers([1.0, 2.0, 3.0, 4.0], [0.0] * 4, mine, adas)
+
+    named = await answering.job(ExplainJob(job=1))
+    not_named = await answering.job(ExplainJob(job=1, is_ahead_named=False))
+
+    assert isinstance(named, Explanation)
+    assert isinstance(not_named, Explanation)
+    assert named.findings[1].because == "ahead: job 2 of ada (Priority)"
+    assert not_named.findings[1].because == "jobs are ahead"
 
 
 async def test_a_user_is_told_of_no_job_but_the_own_ones() -> None:

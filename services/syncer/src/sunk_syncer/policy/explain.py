@@ -47,6 +47,7 @@ def explain_job(
     *,
     jobs: Iterable[SlurmJobState] = (),
     released: Container[int] = (),
+    is_ahead_named: bool = True,
 ) -> Explanation:
     """Return why the job waits, or runs where it does.
 
@@ -56,10 +57,15 @@ def explain_job(
         locks: Their locks.
         jobs: Every job that is known.
         released: Jobs that the pod-scheduler has released, which the bus shows late.
+        is_ahead_named: Name the jobs ahead of it, with their users.
     """
     in_the_way = [f"{lock.node}: {', '.join(lock.in_the_way[:3])}" for lock in locks if lock.in_the_way]
     waits = ("waits for Pods to leave: " + "; ".join(in_the_way[:5]))[:REASON_MAX] if in_the_way else ""
-    return _job(job, nodes, waits, lambda: place_finding(job, jobs, released), released)
+
+    def place() -> Finding:
+        return place_finding(job, jobs, released, is_ahead_named=is_ahead_named)
+
+    return _job(job, nodes, waits, place, released)
 
 
 def explain_job_to_owner(

@@ -80,7 +80,13 @@ class ExplainHandlers:
             return Refused(code="unknown_job", reason=f"Slurm has no job {question.job}, or no longer")
         return self._bounded(
             self._of_operators,
-            lambda jobs, released: explain_job(job, *self._around(job), jobs=jobs, released=released),
+            lambda jobs, released: explain_job(
+                job,
+                *self._around(job),
+                jobs=jobs,
+                released=released,
+                is_ahead_named=question.is_ahead_named,
+            ),
         )
 
     async def job_to_owner(self, question: ExplainJobToOwner) -> Reply:
