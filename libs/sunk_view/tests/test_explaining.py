@@ -34,8 +34,13 @@ class Placements:
     def __init__(self, *found: PlacementState) -> None:
         self.placements = {one.uid: one for one in found}
 
+        self.silent = ""
+
     def require(self, *_views: object) -> None:
         return None
+
+    def without_scheduler(self) -> str:
+        return self.silent
 
     def placement(self, namespace: str, name: str, *, is_gang: bool) -> PlacementState | None:
         wanted = (namespace, name, is_gang)
@@ -93,6 +98,21 @@ async def test_a_job_that_the_syncer_does_not_know_yet_is_a_sentence() -> None:
 
     assert part is not None
     assert part.problem == "it does not know job 11 yet, or no longer: ask again in some seconds"
+
+
+async def test_a_pod_that_a_dead_pod_scheduler_has_not_seen_is_unknown_and_not_of_another_scheduler() -> None:
+    syncer, cluster = Syncer(present), Placements()
+    explainer = Explainer(Questions(syncer.ask, answer_s=60), [cast("ClusterStates", cluster)])
+    alive = (await explainer.pod("team-a", "train")).parts[0].findings[0]
+    cluster.silent = "has had no leader for 40 s"
+    dead = (await explainer.pod("team-a", "train")).parts[0].findings[0]
+
+    assert alive.what == "Slurm does not place train"
+    assert dead == Finding(
+        what="whether Slurm places train is not known",
+        because="pod-scheduler of c1 has had no leader for 40 s: it looks at no new Pod",
+        would_change="a replica of it leads again",
+    )
 
 
 async def test_a_job_that_slurm_has_lost_is_not_asked_about_as_its_number_may_be_anothers() -> None:

@@ -1,14 +1,17 @@
 """Which replica leads, by a Lease of Kubernetes."""
 
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import pytest
 
 from sunk_kube.errors import KubeRejectedError, KubeUnavailableError
 from sunk_kube.objects import Lease, LeaseSpec
-from sunk_kube.resources import Resource
-from sunk_runtime.errors import SunkError
-from sunk_view.leaders import NONE, KubeLeases, leader_of
+from sunk_kube.resources import LEASES, Resource
+from sunk_runtime.clock import now
+from sunk_runtime.errors import BusUnavailableError, SunkError
+from sunk_runtime.jetstream import Bus, Message
+from sunk_view.leaders import NONE, KubeLeases, Leaders, leader_of
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -42,32 +45,74 @@ def test_a_lease_that_is_renewed_names_its_leader(found: Lease | None, leader: s
     assert leader_of(found, T0) == (leader, problem)
 
 
-class Failing:
-    """An API server that does not say."""
+class Server:
+    """An API server with a Lease, or one that fails, and a bus whose leases nobody holds."""
 
-    def __init__(self, error: SunkError) -> None:
-        self._error = error
+    def __init__(self, found: Lease | SunkError | None) -> None:
+        self.found = found
+        self.of_bus: SunkError | None = None
+        self.calls = 0
 
     async def find(self, resource: Resource[Lease], name: str, namespace: str | None = None) -> Lease | None:
-        del resource, name, namespace
-        raise self._error
+        assert (resource, name, namespace) == (LEASES, "sunk-pod-scheduler-c1", "slurm")
+        self.calls += 1
+        if isinstance(self.found, SunkError):
+            raise self.found
+        return self.found
 
+    async def last(self, _stream: str, _subject: str) -> tuple[int, Message] | None:
+        if self.of_bus is not None:
+            raise self.of_bus
 
-PLACES = {"pod-scheduler": ("slurm", "sunk-pod-scheduler-c1")}
+    def leaders(self) -> Leaders:
+        return Leaders(
+            cast("Bus", self), "c1", KubeLeases(self, {"pod-scheduler": ("slurm", "sunk-pod-scheduler-c1")})
+        )
 
 
 @pytest.mark.anyio
 async def test_a_lease_that_may_not_be_read_says_nothing_of_its_service() -> None:
-    leases = KubeLeases(Failing(KubeRejectedError("forbidden", status=403)), PLACES)
+    leaders = Server(KubeRejectedError("forbidden", status=403)).leaders()
+    await leaders.look()
 
-    assert await leases.leader("pod-scheduler") is None
+    assert leaders.known() == {"syncer": ("", NONE), "metrics-exporter": ("", NONE)}
+    assert "pod-scheduler" not in leaders.missing(now() + timedelta(hours=1))
 
 
 @pytest.mark.anyio
-async def test_a_lease_that_cannot_be_read_now_is_named() -> None:
-    leases = KubeLeases(Failing(KubeUnavailableError("no answer")), PLACES)
+async def test_a_lease_that_cannot_be_read_now_is_named_with_the_time_since_when() -> None:
+    server = Server(KubeUnavailableError("no answer"))
+    leaders = server.leaders()
+    await leaders.look()
+    never = leaders.known()["pod-scheduler"]
+    server.found = lease(renewed=now())
+    await leaders.look()
+    read, server.found = now(), KubeUnavailableError("no answer")
+    server.of_bus = BusUnavailableError("the connection is down")
+    await leaders.look()
 
-    assert await leases.leader("pod-scheduler") == (
-        "",
-        "its Lease slurm/sunk-pod-scheduler-c1 cannot be read: no answer",
-    )
+    leader, problem = leaders.known()["pod-scheduler"]
+    assert never == ("", "its lease cannot be read: no answer")
+    assert (leader, problem[:31]) == ("", "its lease cannot be read since ")
+    assert problem.endswith(" UTC (scheduler-0 led then): no answer")
+    assert abs(datetime.strptime(problem[31:39], "%H:%M:%S").second - read.second) in {0, 1, 59}
+    assert leaders.known()["syncer"][1].endswith(" UTC: the connection is down")
+    assert leaders.missing(now() + timedelta(hours=1)) == {}  # None of them is known to have no leader.
+
+
+@pytest.mark.anyio
+async def test_a_service_is_missing_once_it_has_had_no_leader_for_longer_than_a_change_takes() -> None:
+    server = Server(None)
+    leaders = server.leaders()
+    await leaders.look()
+    began = now()
+    await leaders.look()
+
+    def missing(after_s: float) -> str:
+        return leaders.missing(began + timedelta(seconds=after_s)).get("pod-scheduler", "")
+
+    assert missing(10) == ""
+    assert missing(40.5) == "has had no leader for 40 s"
+    server.found = lease(renewed=now())
+    await leaders.look()
+    assert missing(40) == ""

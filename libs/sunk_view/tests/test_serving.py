@@ -38,7 +38,8 @@ class OneCluster:
 
     cluster = "c1"
 
-    def problems(self) -> tuple[str, ...]:
+    def problems(self, *, is_of_nodes: bool = False) -> tuple[str, ...]:
+        assert not is_of_nodes
         return ("c1: syncer has not seen Slurm for 600 s: what it wrote may be old",)
 
 

@@ -11,6 +11,7 @@ from base64 import b64decode
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ import helm_python as helm
 from typer.testing import CliRunner, Result
 
 from sunk_ctl.main import app
+from sunk_events import subjects
 from sunk_events.permissions import configuration, users
 from sunk_events.view import ROOT
 from sunk_lab import charts
@@ -26,7 +28,7 @@ from sunk_lab.kube.lab import KubeLab
 from sunk_lab.nats import NatsServer
 from sunk_lab.ports import free_port
 from sunk_lab.processes import wait_for
-from sunk_runtime.jetstream import BusSettings
+from sunk_runtime.jetstream import Bus, BusSettings
 
 CHART: Final = Path(__file__).parents[4] / "helm/sunk"
 NAMESPACE: Final = "sunk"
@@ -161,6 +163,12 @@ def bus_settings(server: NatsServer, folder: Path, user: str) -> BusSettings:
     return BusSettings(url=server.url, user=user, password_file=file)
 
 
+async def have_syncer_lead(bus: Bus) -> None:
+    """Have a lease on the bus of a syncer, which leads from now on."""
+    key = subjects.key_subject(subjects.lease_bucket(CLUSTER), "syncer")
+    await bus.publish(key, json.dumps({"holder": "syncer-0"}).encode())
+
+
 @contextmanager
 def view_stage(
     lab: KubeLab,
@@ -252,9 +260,23 @@ def _apply(lab: KubeLab, made: charts.Objects, port: int, objects: str) -> None:
         "endpoints": [{"addresses": [lab.network.host], "conditions": {"ready": True}}],
         "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
     }
-    for one in (*names, *found, endpoints):
+    for one in (*names, *found, endpoints, _lease()):
         wait_for("the object", lambda one=one: lab.kubectl("apply", "-f", "-", input=json.dumps(one)))
     lab.kubectl("apply", "-f", "-", input=objects)
+
+
+def _lease() -> dict[str, object]:
+    """Return that of a nodeset-controller which leads for as long as tests last."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "sunk-nodeset-controller", "namespace": NAMESPACE},
+        "spec": {
+            "holderIdentity": "controller-1",
+            "leaseDurationSeconds": 86400,
+            "renewTime": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        },
+    }
 
 
 def _kubeconfig_of_account(lab: KubeLab, folder: Path) -> Path:

@@ -78,7 +78,13 @@ class Explainer:
             for one in states.placements.values()
             if one.namespace == namespace and (one.roster is not None) == is_gang
         }
-        unknown = Part(cluster="", service=_BUS, findings=(placements.unknown(name, is_gang=is_gang),))
+        silent = ", ".join(
+            f"pod-scheduler of {states.cluster} {why}"
+            for states in self._clusters
+            if (why := states.without_scheduler())
+        )
+        finding = placements.unknown(name, is_gang=is_gang, silent=silent)
+        unknown = Part(cluster="", service=_BUS, findings=(finding,))
         others = near(name, known)
         return Explained(what=what, name=f"{namespace}/{name}", parts=(unknown,), near=others)
 

@@ -80,6 +80,7 @@ async def work() -> None:
                     has_metrics=False,
                 ),
                 Watch(kube, proxy, config.tls_cert_file, config.tls_key_file).run,
+                *(states.run for states in clusters),
             )
 
 

@@ -8,6 +8,7 @@ knows of the job.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from sunk_events.base import REASON_MAX
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_events.requests import Finding
 
@@ -45,8 +46,20 @@ def findings(placement: PlacementState, gang: PlacementState | None = None) -> t
     return tuple(found)
 
 
-def unknown(pod: str, *, is_gang: bool = False) -> Finding:
-    """Return what there is to say of a Pod of which the bus knows nothing."""
+def unknown(pod: str, *, is_gang: bool = False, silent: str = "") -> Finding:
+    """Return what there is to say of a Pod of which the bus knows nothing.
+
+    Args:
+        pod: Its name, or that of the gang's workload.
+        is_gang: It is a gang.
+        silent: Which pod-schedulers have had no leader for long; empty: none is known to.
+    """
+    if silent:
+        return Finding(
+            what=f"whether Slurm places {pod} is not known",
+            because=f"{silent}: it looks at no new Pod"[:REASON_MAX],
+            would_change="a replica of it leads again",
+        )
     if is_gang:
         return Finding(
             what=f"no gang {pod} is known",
@@ -56,7 +69,7 @@ def unknown(pod: str, *, is_gang: bool = False) -> Finding:
     return Finding(
         what=f"Slurm does not place {pod}",
         because="no placement of a Pod of that name is known",
-        would_change="spec.schedulerName names the pod-scheduler, and no scheduling gates are left",
+        would_change="spec.schedulerName names the pod-scheduler, no scheduling gates are left, and it runs",
     )
 
 

@@ -154,7 +154,9 @@ class Serving:
         if not isinstance(answer.body, (Nodes, Jobs, Locks, Pods, Explained, Events, Changes)):
             return answer
         missing = answer.body.problems if isinstance(answer.body, Events) else ()
-        problems = missing + tuple(problem for states in self._clusters for problem in states.problems())
+        is_of_nodes = isinstance(answer.body, Nodes)
+        silent = (one for states in self._clusters for one in states.problems(is_of_nodes=is_of_nodes))
+        problems = missing + tuple(silent)
         body = msgspec.structs.replace(answer.body, problems=problems)
         return msgspec.structs.replace(answer, body=body)
 
@@ -175,7 +177,7 @@ class Serving:
 
     async def _status(self, _: Request, caller: Caller) -> Answer:
         await self._access.require(caller, wide("status"))
-        return Answer(body=Status(clusters=tuple([await states.status() for states in self._clusters])))
+        return Answer(body=Status(clusters=tuple(states.status() for states in self._clusters)))
 
     async def _nodes(self, _: Request, caller: Caller) -> Answer:
         await self._access.require(caller, Right(resource="nodes"))

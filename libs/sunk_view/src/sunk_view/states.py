@@ -19,11 +19,12 @@ from sunk_runtime.clock import now
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.views import StateView
-from sunk_view import leaders, tables
-from sunk_view.leaders import KubeLeases
+from sunk_view import tables
+from sunk_view.leaders import KubeLeases, Leaders
 
-LEADERS: Final = ("syncer", "metrics-exporter")
-"""Services whose leases are on the bus."""
+SCHEDULER: Final = "pod-scheduler"
+WRITERS: Final = ("nodeset-controller", SCHEDULER, "syncer")
+"""Services that write what is shown here."""
 
 
 class ClusterStates:
@@ -41,9 +42,8 @@ class ClusterStates:
         self.cluster = cluster
         self.row_secret = row_secret or secrets.token_bytes(32)
         """Makes the keys of rows; of this process only, unless one is given."""
-        self._bus = bus
         self._silent_s = silent_s
-        self._leases = leases
+        self._leaders = Leaders(bus, cluster, leases)
         self.nodes = StateView(bus, cluster, SlurmNodeState)
         self.jobs = StateView(bus, cluster, SlurmJobState)
         self.statistics = StateView(bus, cluster, SlurmStatisticsState)
@@ -55,6 +55,10 @@ class ClusterStates:
             *(self.nodes, self.jobs, self.statistics, self.kube_pods),
             *(self.kube_watch, self.locks, self.placements),
         )
+
+    async def run(self) -> None:
+        """Learn who leads each service, until cancelled."""
+        await self._leaders.run()
 
     def require(self, *views: StateView[Any]) -> None:
         """Raise `TransientError` unless *views* are complete and the bus gives signs of life."""
@@ -73,16 +77,26 @@ class ClusterStates:
         ]
         return max(found, key=lambda one: one.changed, default=None)
 
-    def problems(self) -> tuple[str, ...]:
-        """Return which services have not seen Slurm or Kubernetes for long, as they say on the bus."""
+    def problems(self, *, is_of_nodes: bool = False) -> tuple[str, ...]:
+        """Return which services are silent: they have had no leader, or not seen what they show, for long.
+
+        Nodes (*is_of_nodes*) are not written by the pod-scheduler.
+        """
         self.require(self.kube_watch, self.statistics)
-        return tables.silences(
-            self.cluster,
-            {
-                "nodeset-controller": self._kubernetes_lag(),
-                "syncer": self._slurm_lag(),
-            },
-        )
+        missing, lags = self._leaders.missing(now()), self._lags()
+        silent = {
+            service: " and ".join(filter(None, (missing.get(service), lags.get(service))))
+            for service in WRITERS
+            if service != SCHEDULER or not is_of_nodes
+        }
+        return tables.silences(self.cluster, silent)
+
+    def without_scheduler(self) -> str:
+        """Return for how long the pod-scheduler has had no leader; empty: it has one, or may have one."""
+        return self._leaders.missing(now()).get(SCHEDULER, "")
+
+    def _lags(self) -> dict[str, str]:
+        return {"nodeset-controller": self._kubernetes_lag(), "syncer": self._slurm_lag()}
 
     def _kubernetes_lag(self) -> str:
         return tables.lag("Kubernetes", self._kubernetes_seen(), now(), tables.KUBERNETES_LATE_S)
@@ -101,7 +115,7 @@ class ClusterStates:
         statistics = self.statistics.get(subjects.STATISTICS_KEY)
         return statistics.nodes_answered if statistics else None
 
-    async def status(self) -> ClusterStatus:
+    def status(self) -> ClusterStatus:
         """Return the cluster in one screen."""
         self.require(*self.all)
         nodes, jobs, placements = self.nodes.values(), self.jobs.values(), self.placements.values()
@@ -119,16 +133,12 @@ class ClusterStates:
             ),
             placements=tables.counts((one.phase, 1) for one in alone),
             gangs=len(placements) - len(alone),
-            services=await self._services(),
+            services=self._services(),
         )
 
-    async def _services(self) -> tuple[ServiceRow, ...]:
+    def _services(self) -> tuple[ServiceRow, ...]:
         seen = {"nodeset-controller": self._kubernetes_seen(), "syncer": self.slurm_seen()}
-        lags = {"nodeset-controller": self._kubernetes_lag(), "syncer": self._slurm_lag()}
-        found = {service: await leaders.by_bus(self._bus, self.cluster, service) for service in LEADERS}
-        if (leases := self._leases) is not None:
-            by_kube = {service: await leases.leader(service) for service in leases.places}
-            found |= {service: leader for service, leader in by_kube.items() if leader is not None}
+        lags, found = self._lags(), self._leaders.known()
         rows: list[ServiceRow] = []
         for service in sorted({*found, *seen}):
             leader, problem = found.get(service, ("", ""))

@@ -16,7 +16,14 @@ import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from sunk_ctl.testing import NAMESPACE, RIGHTS, ViewStage, bus_settings, nats_with_users, view_stage
+from sunk_ctl.testing import (
+    RIGHTS,
+    ViewStage,
+    bus_settings,
+    have_syncer_lead,
+    nats_with_users,
+    view_stage,
+)
 from sunk_events import subjects
 from sunk_events.base import Event, Reply, State, event_id
 from sunk_events.codec import encode
@@ -260,8 +267,7 @@ async def write(bus: Bus) -> None:
     for key, state in states():
         bucket = subjects.bucket("c1", type(state))
         await bus.publish(subjects.key_subject(bucket, key), encode(state))
-    lease = subjects.key_subject(subjects.lease_bucket("c1"), "syncer")
-    await bus.publish(lease, json.dumps({"holder": "syncer-0"}).encode())
+    await have_syncer_lead(bus)
 
 
 @dataclass(frozen=True)
@@ -382,18 +388,6 @@ def test_status_is_one_screen_of_what_the_bus_says(stage: Stage) -> None:
 
 
 def test_status_names_leaders_by_leases_that_it_may_read(stage: Stage) -> None:
-    lease = {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": "sunk-nodeset-controller", "namespace": NAMESPACE},
-        "spec": {
-            "holderIdentity": "controller-1",
-            "leaseDurationSeconds": 3600,
-            "renewTime": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
-        },
-    }
-    stage.lab.kubectl("apply", "-f", "-", input=json.dumps(lease))
-
     _, answer = stage.get("admin", "/status")
 
     services = {row["service"]: row for row in answer["clusters"][0]["services"]}

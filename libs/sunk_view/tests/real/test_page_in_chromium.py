@@ -17,7 +17,14 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from sunk_ctl.testing import RIGHTS, ViewStage, bus_settings, nats_with_users, view_stage
+from sunk_ctl.testing import (
+    RIGHTS,
+    ViewStage,
+    bus_settings,
+    have_syncer_lead,
+    nats_with_users,
+    view_stage,
+)
 from sunk_events import subjects
 from sunk_events.base import Reply, State, event_id
 from sunk_events.codec import encode
@@ -155,6 +162,7 @@ async def services(server: NatsServer, folder: Path) -> AsyncGenerator[Bus]:
         await admin.provision("c1", BusSettings())
         await write(admin, states())
         await tell(admin)
+        await have_syncer_lead(admin)
         async with (
             answering(syncer, "c1", ExplainSlurmNode, explain_node),
             answering(controller, "c1", ExplainKubeNode, explain_kube_node),
