@@ -12,13 +12,13 @@ from starlette.routing import Route
 
 from sunk_events.base import Reply, Request
 from sunk_events.requests import Explanation, Finding
-from sunk_events.view import GROUP, ROOT
+from sunk_events.view import GROUP, HIDDEN, ROOT
 from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeUnavailableError
 from sunk_runtime.call_rates import CallRates
 from sunk_runtime.http_guard import Line
 from sunk_view import openapi
-from sunk_view.access import Access, SubjectAccessReview
+from sunk_view.access import NAMESPACES_MAX, Access, SubjectAccessReview
 from sunk_view.callers import FrontProxy
 from sunk_view.events import EventAnswers
 from sunk_view.explaining import Explainer
@@ -112,6 +112,25 @@ async def test_an_answer_names_the_services_that_are_silent() -> None:
         found = (await http.get(JOB)).json()
 
     assert found["problems"] == list(OneCluster().problems())
+
+
+async def test_an_answer_says_that_it_hides_pods_of_namespaces_that_it_did_not_look_up() -> None:
+    jobs = Jobs()
+    jobs.because = ", ".join(f"team-{number:03}/x" for number in range(NAMESPACES_MAX + 6))
+    decisions = Decisions(lambda right: right["resource"] != "pods" or right.get("namespace") == "team-069")
+    async with client(decisions, jobs) as http:
+        many = (await http.get(JOB)).json()
+    jobs.because = "team-068/x, team-069/x"
+    async with client(decisions, jobs) as http:
+        few = (await http.get(JOB)).json()
+
+    assert many["problems"][1:] == [
+        "Pods of 6 namespaces are hidden, whatever your rights: one answer looks up 64. "
+        "Ask about one namespace"
+    ]
+    assert "team-" not in many["parts"][0]["findings"][0]["because"]
+    assert few["parts"][0]["findings"][0]["because"] == f"{HIDDEN}, team-069/x"
+    assert few["problems"] == many["problems"][:1]
 
 
 async def test_an_api_server_that_is_away_in_the_middle_is_an_answer_to_ask_again() -> None:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from sunk_events.jobs import SlurmJobState
@@ -109,6 +110,23 @@ def test_pods_of_one_namespace_are_listed_without_those_of_others() -> None:
 
     assert [row.pod for row in pod_rows("c1", found, b"x", "a")] == ["x"]
     assert [row.pod for row in pod_rows("c1", found, b"x")] == ["x", "y"]
+
+
+def test_a_list_of_one_namespace_sorts_no_pods_of_others_and_has_the_names_of_gangs() -> None:
+    class Unsorted(str):
+        """Fails where it is compared."""
+
+        def __lt__(self, other: str) -> bool:
+            raise AssertionError(other)
+
+    others = [placement(f"x{number}", namespace=Unsorted("b")) for number in range(3)]
+    gang = PlacementState(
+        changed=T0, uid="g", namespace="a", pod="ring", phase="bound", roster=Gang(kind="Job", members=())
+    )
+    member = msgspec.structs.replace(placement("m"), gang="g")
+    rows = pod_rows("c1", [*others, member, gang], b"x", "a")
+
+    assert [(row.pod, row.gang) for row in rows] == [("m", "ring"), ("ring", "")]
 
 
 def test_a_service_that_has_seen_nothing_for_long_is_named() -> None:

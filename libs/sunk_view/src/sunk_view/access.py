@@ -22,7 +22,7 @@ from sunk_view.metrics import REVIEWS
 
 REMEMBERED_MAX: Final = 8192
 NAMESPACES_MAX: Final = 64
-"""Of which one answer may name Pods; in a namespace beyond that the caller may read nothing."""
+"""Of which one answer may name Pods; in a namespace beyond that the caller is taken to read nothing."""
 
 
 class _Allowed(KubeStruct, frozen=True):
@@ -62,6 +62,14 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
 def wide(resource: str) -> Right:
     """Return the right to see *resource* of our own group, which ClusterRole `sunk-view` grants."""
     return Right(group=GROUP, resource=resource)
+
+
+class Readable(msgspec.Struct, frozen=True, kw_only=True):
+    """In which namespaces a caller may read Pods."""
+
+    namespaces: frozenset[str] = frozenset()
+    not_looked_up: int = 0
+    """Of how many more that was not asked."""
 
 
 class NotAllowedError(SunkError):
@@ -106,23 +114,26 @@ class Access:
         if not await self.may(caller, right):
             raise NotAllowedError(caller, right)
 
-    async def readable(self, caller: Caller, namespaces: Iterable[str]) -> frozenset[str]:
-        """Return those of *namespaces* in which *caller* may read Pods; an empty one stands for every one."""
-        wanted = sorted(set(namespaces))
+    async def readable(self, caller: Caller, namespaces: Iterable[str], first: str = "") -> Readable:
+        """Return in which of *namespaces* *caller* may read Pods; an empty one stands for every one.
+
+        Of more than `NAMESPACES_MAX` the *first* one is looked up, which the question names, and by name.
+        """
+        wanted = sorted(set(namespaces), key=lambda one: (one != first, one))
         if not wanted:
-            return frozenset()
+            return Readable()
         if await self.may(caller, Right(resource="pods")):
-            return frozenset(wanted)
-        found: set[str] = set()
+            return Readable(namespaces=frozenset(wanted))
+        named, found = [one for one in wanted if one], set[str]()
 
         async def look(namespace: str) -> None:
             if await self.may(caller, Right(resource="pods", namespace=namespace)):
                 found.add(namespace)
 
         async with anyio.create_task_group() as tasks:
-            for namespace in [one for one in wanted if one][:NAMESPACES_MAX]:
+            for namespace in named[:NAMESPACES_MAX]:
                 tasks.start_soon(look, namespace)
-        return frozenset(found)
+        return Readable(namespaces=frozenset(found), not_looked_up=len(named[NAMESPACES_MAX:]))
 
 
 def _body(caller: Caller, right: Right) -> dict[str, object]:

@@ -23,7 +23,7 @@ from sunk_runtime.clock import now
 from sunk_runtime.errors import SunkError, TransientError
 from sunk_runtime.http_guard import line_of
 from sunk_view import discovery, following, hiding, openapi, tables
-from sunk_view.access import Access, NotAllowedError, Right, wide
+from sunk_view.access import NAMESPACES_MAX, Access, NotAllowedError, Right, wide
 from sunk_view.answers import JSON, Answer, forbidden, refusal
 from sunk_view.callers import Caller, FrontProxy, UnknownCallerError, decoded
 from sunk_view.explaining import Explainer
@@ -38,6 +38,8 @@ UNDER_WAY_MAX: Final = 64
 """Questions that are answered at once, of all callers; one more is asked to come again."""
 OF_ONE_MAX: Final = 8
 """Of those, how many may be of one caller's share."""
+ANSWERS: Final = (Nodes, Jobs, Locks, Pods, Explained, Events, Changes)
+"""Those that say what is wrong with them."""
 Respond = Callable[[Request, Caller], Awaitable[Answer]]
 
 
@@ -137,7 +139,8 @@ class Serving:
     async def _answered(self, request: Request, respond: Respond, caller: Caller) -> Answer:
         try:
             try:
-                return await self._readable(self._with_problems(await respond(request, caller)), caller)
+                answer = self._with_problems(await respond(request, caller))
+                return await self._readable(answer, caller, request.path_params.get("namespace", ""))
             except ExceptionGroup as group:  # Of a task group: one error is enough to answer.
                 raise _first(group) from group
         except NotAllowedError as error:
@@ -151,7 +154,7 @@ class Serving:
 
     def _with_problems(self, answer: Answer) -> Answer:
         """Return *answer* with the services that are silent; a status has them by itself."""
-        if not isinstance(answer.body, (Nodes, Jobs, Locks, Pods, Explained, Events, Changes)):
+        if not isinstance(answer.body, ANSWERS):
             return answer
         missing = answer.body.problems if isinstance(answer.body, Events) else ()
         is_of_nodes = isinstance(answer.body, Nodes)
@@ -160,13 +163,20 @@ class Serving:
         body = msgspec.structs.replace(answer.body, problems=problems)
         return msgspec.structs.replace(answer, body=body)
 
-    async def _readable(self, answer: Answer, caller: Caller) -> Answer:
-        """Return *answer* without the Pods that *caller* may not read."""
+    async def _readable(self, answer: Answer, caller: Caller, first: str) -> Answer:
+        """Return *answer* without Pods that *caller* may not read; the question names namespace *first*."""
         namespaces = hiding.namespaces_in(answer.body)
-        readable = await self._access.readable(caller, namespaces)
-        if namespaces <= readable:
+        readable = await self._access.readable(caller, namespaces, first)
+        if namespaces <= readable.namespaces:
             return answer
-        return msgspec.structs.replace(answer, body=hiding.without(answer.body, readable.__contains__))
+        body = hiding.without(answer.body, readable.namespaces.__contains__)
+        if readable.not_looked_up and isinstance(body, ANSWERS):
+            problem = (
+                f"Pods of {readable.not_looked_up} namespaces are hidden, whatever your rights: "
+                f"one answer looks up {NAMESPACES_MAX}. Ask about one namespace"
+            )
+            body = msgspec.structs.replace(body, problems=(*body.problems, problem))
+        return msgspec.structs.replace(answer, body=body)
 
     @staticmethod
     def _fixed(found: object) -> Respond:

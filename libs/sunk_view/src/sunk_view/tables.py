@@ -144,11 +144,11 @@ def pod_rows(
         secret: Makes the keys of rows.
         namespace: Of Kubernetes.
     """
-    known = {placement.uid: placement for placement in placements}
+    # A gang is in its members' namespace. Sorted is what is wanted: a tenant's question is not of the others.
+    known = {one.uid: one for one in placements if not namespace or one.namespace == namespace}
     return tuple(
         pod_row(cluster, one, known, secret)
         for one in sorted(known.values(), key=lambda one: (one.namespace, one.pod, one.uid))
-        if not namespace or one.namespace == namespace
     )
 
 
