@@ -33,6 +33,18 @@ def of_team_a(namespace: str) -> bool:
         ("a toleration of sunk.coreweave.com/lock", "a toleration of sunk.coreweave.com/lock"),
         ("read /var/run/x", "read /var/run/x"),
         ("job 4711 on gpu-[01-04]", "job 4711 on gpu-[01-04]"),
+        ("no Pod team-b/web exists", "no such Pod exists"),
+        ("no NodeSet team-b/rack", "no such NodeSet exists"),
+        ("no Pod team-a/web exists", "no Pod team-a/web exists"),
+        ("in the way: Pod team-b/web", f"in the way: {HIDDEN}"),
+        ("ready: kubectl describe pod -n team-b web", f"ready: kubectl describe {HIDDEN}"),
+        ("ready: kubectl describe pod -n team-a web", "ready: kubectl describe pod -n team-a web"),
+        ("kubectl annotate pod -n team-b web acme.com/x-", f"kubectl annotate {HIDDEN}"),
+        ("kubectl annotate pod -n team-a web acme.com/x-", "kubectl annotate pod -n team-a web acme.com/x-"),
+        ("kubectl delete pod web --namespace=team-b; team-a/x", f"kubectl delete {HIDDEN}; team-a/x"),
+        ("kubectl get pod web -n TEAM", f"kubectl get {HIDDEN}"),
+        ("kubectl uncordon node1", "kubectl uncordon node1"),
+        ("fails since srun -n 4 a.out", "fails since srun -n 4 a.out"),
         ("", ""),
     ],
 )
@@ -70,6 +82,14 @@ def test_no_name_of_another_team_passes(namespace: str, name: str, before: str, 
         return
     shown = hidden(f"{before}{namespace}/{name}{after}", lambda _: False)
     assert shown == f"{before}{HIDDEN}{'' if 'evicted' in after else after}"
+
+
+def test_a_command_that_names_a_pod_without_a_slash_is_looked_up_and_hidden_in_an_answer() -> None:
+    finding = Finding(what="its Pod is not ready", would_change="kubectl describe pod -n team-b web")
+    part = Part(cluster="c1", service="nodeset-controller", findings=(finding,))
+
+    assert namespaces_in(part) == {"team-b"}
+    assert without(part, of_team_a).findings[0].would_change == f"kubectl describe {HIDDEN}"
 
 
 def test_a_row_of_another_teams_pod_says_that_it_is_there_and_no_more() -> None:

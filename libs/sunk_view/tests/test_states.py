@@ -9,7 +9,8 @@ import pytest
 from sunk_events import subjects
 from sunk_events.base import State
 from sunk_events.codec import encode
-from sunk_events.nodes import SlurmStatisticsState
+from sunk_events.jobs import SlurmJobState
+from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubeWatchState
 from sunk_kube.objects import Lease
 from sunk_kube.resources import Resource
@@ -47,10 +48,13 @@ class Cluster:
 
     async def write(self, key: str, state: State) -> None:
         """Have a state, and see it."""
-        bucket = subjects.bucket("c1", type(state))
-        await self._bus.publish(subjects.key_subject(bucket, key), encode(state))
+        await self.write_text(key, type(state), encode(state))
         view = next(view for view in self.states.all if view.kind is type(state))
         await until(lambda: view.get(key) == state)
+
+    async def write_text(self, key: str, kind: type[State], text: bytes) -> None:
+        """Have the bus hold this."""
+        await self._bus.publish(subjects.key_subject(subjects.bucket("c1", kind), key), text)
 
     async def answered(self, nodes: datetime | None, jobs: datetime | None) -> None:
         """Have the syncer say when Slurm answered with its lists."""
@@ -94,6 +98,24 @@ async def test_a_nodeset_controller_that_has_not_written_for_a_minute_is_named(c
     (problem,) = cluster.states.problems()
 
     assert problem.startswith("c1: nodeset-controller has not seen Kubernetes for 7")
+
+
+async def test_a_state_that_cannot_be_read_is_named_where_its_last_value_is_shown(cluster: Cluster) -> None:
+    states = cluster.states
+    await cluster.write("d1", SlurmNodeState(changed=now(), node="d1", state="IDLE"))
+    await cluster.write_text("d1", SlurmNodeState, b"{")
+    await until(lambda: states.nodes.undecodable == {"d1"})
+    nodes = states.problems(is_of_nodes=True)
+    await cluster.write_text("7", SlurmJobState, b"{")
+    await until(lambda: states.jobs.undecodable == {"7"})
+
+    assert nodes == (
+        "c1: states on the bus cannot be read (1 of nodes): they are missing, or as they were before",
+    )
+    assert states.problems(is_of_nodes=True) == nodes
+    assert states.problems() == states.unreadable()
+    assert "(1 of nodes, 1 of jobs)" in states.problems()[0]
+    assert states.status().nodes == {"idle": 1}
 
 
 async def test_a_service_without_a_leader_is_named_and_no_question_asks_the_api_server(

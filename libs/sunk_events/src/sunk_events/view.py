@@ -161,6 +161,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to ``/status``."""
 
     clusters: tuple[ClusterStatus, ...]
+    problems: tuple[str, ...] = ()
+    """States on the bus that cannot be read. Services that are silent are in `services`."""
 
 
 class Nodes(msgspec.Struct, frozen=True, kw_only=True):

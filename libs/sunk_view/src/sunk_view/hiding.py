@@ -1,8 +1,9 @@
 """What a caller may not read is taken out of texts: other teams' Pods, and what is said of them. Pure.
 
-What must stay true: where it is not clear that a word with a slash is no Pod's, it is taken for one. Of a Pod
-that is hidden no free text is left: the API server writes more names into it. Every text of an answer in
-which a service may name Pods goes through here, unless the caller may read Pods in every namespace.
+What must stay true: where it is not clear that a word with a slash is no Pod's, it is taken for one, and so
+is what follows kubectl's verb where it names a namespace. Of a Pod that is hidden no free text is left: the
+API server writes more names into it. Every text of an answer in which a service may name Pods goes through
+here, unless the caller may read Pods in every namespace.
 """
 
 import re
@@ -24,11 +25,16 @@ EVERY: Final = ""
 TAG: Final = " (sunk:verify-undrain)"
 """Ends the reason of a drain by a failed lock, after a text of Pods that may be cut at 512 characters."""
 TAGGED_CHARS: Final = 500
-_METHOD: Final = r"(?:(?:get|list|watch|create|post|put|patch|delete) )?"
-_WORD: Final = re.compile(
-    rf"(?<![A-Za-z0-9._~-])(?P<method>{_METHOD})(?P<word>[A-Za-z0-9._~-]*/[A-Za-z0-9._~/-]*)"
+_METHOD: Final = r"(?:(?:get|list|watch|create|post|put|patch|delete|Pod) )?"
+_COMMAND: Final = (
+    r"(?P<verb>kubectl [a-z]+ )(?:[^ ;]+ )*?(?:-n|--namespace)[ =](?P<option>[^ ;,]*)(?: [^ ;,]+)?"
 )
-_POD: Final = re.compile(r"(?P<namespace>[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)/[A-Za-z0-9][A-Za-z0-9._-]*")
+_WORD: Final = re.compile(
+    rf"(?<![A-Za-z0-9._~-])(?:{_COMMAND}|{_METHOD}(?P<word>[A-Za-z0-9._~-]*/[A-Za-z0-9._~/-]*))"
+)
+_NONE: Final = re.compile(r"no (?P<kind>Pod|NodeSet) (?P<word>[^ /]+/[^ ]+)( exists)?")
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_POD: Final = re.compile(rf"(?P<namespace>{_NAMESPACE.pattern})/[A-Za-z0-9][A-Za-z0-9._-]*")
 _IN_PATH: Final = re.compile(r"(?:^|/)namespaces/(?P<namespace>[a-z0-9-]+)(?:/[A-Za-z0-9._~/-]*)?$")
 # Keys of annotations and taints, files that name no Pod, abbreviations, and what Slurm says of GPUs.
 _OTHER: Final = re.compile(
@@ -58,7 +64,7 @@ def without(answer: T, may_read: MayRead) -> T:
 
 def hidden(text: str, may_read: MayRead) -> str:
     """Return *text* with `HIDDEN` in place of such Pods, and of what is said of each."""
-    if "/" not in text and not _is_cut(text):
+    if not _may_name(text):
         return text
     if _is_cut(text) and not may_read(EVERY):
         text = text.removesuffix(TAG)
@@ -81,18 +87,28 @@ def without_jobs_ahead(found: Finding) -> Finding:
 
 def _shown(segment: str, may_read: MayRead) -> tuple[str, bool]:
     """Return what may be shown, and whether free text of a hidden Pod was left out."""
+    none = _NONE.fullmatch(segment)
+    if none and not all(map(may_read, _of_word(none["word"]))):
+        return f"no such {none['kind']} exists", False
     shown, position = "", 0
     while match := _WORD.search(segment, position):
         shown += segment[position : match.start()]
         position = match.end()
-        if all(map(may_read, _of_word(match["word"]))):
+        if all(map(may_read, _of_match(match))):
             shown += match[0]
             continue
-        shown += HIDDEN
+        shown += f"{match['verb'] or ''}{HIDDEN}"
         rest = segment[position:]
         if rest and rest != ")" and not _NEXT.match(rest):
             return shown, True
     return shown + segment[position:], False
+
+
+def _of_match(match: re.Match[str]) -> tuple[str, ...]:
+    """Return of which namespaces a match of `_WORD` may be."""
+    if (option := match["option"]) is not None:
+        return (option if _NAMESPACE.fullmatch(option) else EVERY,)
+    return _of_word(match["word"])
 
 
 def _of_word(word: str) -> tuple[str, ...]:
@@ -104,6 +120,11 @@ def _of_word(word: str) -> tuple[str, ...]:
     return (match["namespace"],) if match else (EVERY,)
 
 
+def _may_name(text: str) -> bool:
+    """Whether *text* may name a Pod."""
+    return "/" in text or "kubectl " in text or _is_cut(text)
+
+
 def _is_cut(text: str) -> bool:
     """Whether *text* may end within a name."""
     return len(text) >= REASON_MAX or (len(text) >= TAGGED_CHARS and text.endswith(TAG))
@@ -113,7 +134,7 @@ def _in_text(text: str) -> Iterable[str]:
     if _is_cut(text):
         yield EVERY
     for match in _WORD.finditer(text):
-        yield from _of_word(match["word"])
+        yield from _of_match(match)
 
 
 def _without(value: Any, may_read: MayRead, *, is_checked: bool) -> Any:  # noqa: ANN401 - fields have every type
@@ -145,7 +166,7 @@ def _worth_a_look(value: msgspec.Struct) -> Iterable[tuple[str, Any, bool]]:
     for name in value.__struct_fields__:
         field = getattr(value, name)
         if isinstance(field, str):
-            if name in checked and ("/" in field or _is_cut(field)):
+            if name in checked and _may_name(field):
                 yield name, field, True
         elif field and isinstance(field, (tuple, msgspec.Struct)):
             yield name, field, name in checked

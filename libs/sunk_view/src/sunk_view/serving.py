@@ -187,7 +187,10 @@ class Serving:
 
     async def _status(self, _: Request, caller: Caller) -> Answer:
         await self._access.require(caller, wide("status"))
-        return Answer(body=Status(clusters=tuple(states.status() for states in self._clusters)))
+        problems = tuple(one for states in self._clusters for one in states.unreadable())
+        return Answer(
+            body=Status(clusters=tuple(states.status() for states in self._clusters), problems=problems)
+        )
 
     async def _nodes(self, _: Request, caller: Caller) -> Answer:
         await self._access.require(caller, Right(resource="nodes"))

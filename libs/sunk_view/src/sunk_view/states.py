@@ -78,9 +78,10 @@ class ClusterStates:
         return max(found, key=lambda one: one.changed, default=None)
 
     def problems(self, *, is_of_nodes: bool = False) -> tuple[str, ...]:
-        """Return which services are silent: they have had no leader, or not seen what they show, for long.
+        """Return which services are silent, and which states cannot be read.
 
-        Nodes (*is_of_nodes*) are not written by the pod-scheduler.
+        A silent service has had no leader for long, or has not seen for long what it writes of. The
+        pod-scheduler writes nothing of nodes (*is_of_nodes*).
         """
         self.require(self.kube_watch, self.statistics)
         missing, lags = self._leaders.missing(now()), self._lags()
@@ -89,7 +90,15 @@ class ClusterStates:
             for service in WRITERS
             if service != SCHEDULER or not is_of_nodes
         }
-        return tables.silences(self.cluster, silent)
+        return tables.silences(self.cluster, silent) + self.unreadable(is_of_nodes=is_of_nodes)
+
+    def unreadable(self, *, is_of_nodes: bool = False) -> tuple[str, ...]:
+        """Return that of some states only what they were before is known, as a newer or broken writer's."""
+        views: dict[str, StateView[Any]] = {"nodes": self.nodes, "Pods of NodeSets": self.kube_pods}
+        views["locks"] = self.locks
+        if not is_of_nodes:
+            views |= {"jobs": self.jobs, "placements": self.placements}
+        return tables.unreadable(self.cluster, {what: len(view.undecodable) for what, view in views.items()})
 
     def without_scheduler(self) -> str:
         """Return for how long the pod-scheduler has had no leader; empty: it has one, or may have one."""

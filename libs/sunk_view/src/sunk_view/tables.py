@@ -228,6 +228,13 @@ def silences(cluster: str, problems: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
+def unreadable(cluster: str, found: Mapping[str, int]) -> tuple[str, ...]:
+    """Return that states of *cluster* cannot be read: how many are *found* of each kind."""
+    some = ", ".join(f"{count} of {what}" for what, count in found.items() if count)
+    text = f"{cluster}: states on the bus cannot be read ({some}): they are missing, or as they were before"
+    return (text,) if some else ()
+
+
 def counts(words: Iterable[tuple[str, int]]) -> dict[str, int]:
     """Return how many there are of each word, the most first."""
     found: Counter[str] = Counter()
