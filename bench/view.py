@@ -1,9 +1,10 @@
 """The view of a whole cluster: people who follow it, and its live page in a Chromium.
 
-Results: ``view.whole`` (each table read whole by one after the other), ``view.rest`` (viewers follow, nothing
-changes), ``view.busy`` (nodes and jobs change meanwhile), and ``view.page`` (the page in Debian's Chromium,
-where that is installed). Every question goes through a real API server, each as another user, who may read no
-Pods: names are looked for and hidden in each answer. An answer was checked before it counts.
+Results: ``view.whole`` (each table read whole by one after the other), ``view.explain`` (Pods, nodes and jobs
+are explained, by the code of the services), ``view.rest`` (viewers follow, nothing changes), ``view.busy``
+(nodes and jobs change meanwhile), and ``view.page`` (the page in Debian's Chromium, where that is installed).
+Every question goes through a real API server, each as another user, who may read the Pods of one namespace:
+names are looked for and hidden in each answer. An answer was checked before it counts.
 """
 
 import argparse
@@ -18,17 +19,28 @@ from typing import Any, Final, cast
 
 import anyio
 import httpx
+import msgspec
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from exporter_states import job, node, now, others
 from figures import Usage, emit, percentiles, require
 from playwright.sync_api import CDPSession, Page, sync_playwright
+from view_answers import answered
 
-from sunk_ctl.testing import CLUSTER, ViewStage, bus_settings, nats_with_users, view_stage
+from sunk_ctl.testing import (
+    CLUSTER,
+    ViewStage,
+    bus_settings,
+    have_syncer_lead,
+    nats_with_users,
+    view_stage,
+)
 from sunk_events import subjects
 from sunk_events.base import State
 from sunk_events.codec import encode
+from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState, KubeWatchState
+from sunk_events.placements import PlacementState
 from sunk_events.view import ROOT, TABLES
 from sunk_lab.nats import NatsServer
 from sunk_lab.processes import wait_for
@@ -41,12 +53,25 @@ POLL_S: Final = 0.9
 IN_FLIGHT: Final = 128
 OK: Final = 200
 LATER: Final = (429, 503)
+OWN: Final = "team-a"
+"""The namespace of which the viewers may read the Pods."""
 RIGHTS: Final = """
 apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {{name: reads-pods}}
+rules: [{{apiGroups: [""], resources: [pods], verbs: [get, list]}}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
-metadata: {name: viewers}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: sunk-view}
-subjects:
+metadata: {{name: viewers}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: sunk-view}}
+subjects: [{0}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {{name: viewers, namespace: team-a}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reads-pods}}
+subjects: [{0}]
 """
 
 
@@ -55,11 +80,44 @@ class Sizes(argparse.Namespace):
 
     nodes: int
     jobs: int
+    placements: int
+    namespaces: int
     viewers: int
     seconds: float
     changes_per_s: float
     rounds: int
     without_page: bool
+
+    @property
+    def own(self) -> int:
+        """How many Pods the viewers may read: as many as are explained, so that no answer is shared."""
+        return min(self.rounds, self.placements // 2)
+
+
+def placement(number: int, sizes: Sizes) -> PlacementState:
+    """Return the state of a Pod that waits; the first ones are those that the viewers may read."""
+    is_own = number < sizes.own
+    return PlacementState(
+        changed=now(),
+        uid=f"00000000-0000-4000-8000-{number:012}",
+        namespace=OWN if is_own else f"team-{number % (sizes.namespaces - 1):03}",
+        pod=f"train-{number}",
+        phase="released",
+        job=3 * number + 1,
+        created=now(),
+        reason="waits for Resources",
+    )
+
+
+def slurm_job(number: int, sizes: Sizes, *, is_running: bool) -> SlurmJobState:
+    """Return the state of a job; the placeholders have the names of their Pods."""
+    found = job(number, sizes.nodes, is_running=is_running)
+    pod, rest = divmod(number - 1, 3)
+    name = found.name
+    if rest == 0 and pod < sizes.placements:
+        of = placement(pod, sizes)
+        name = f"{of.namespace}/{of.pod}"
+    return msgspec.structs.replace(found, name=name, priority=number % 1000 + 1)
 
 
 def states(sizes: Sizes) -> Iterable[tuple[str, State]]:
@@ -80,7 +138,10 @@ def states(sizes: Sizes) -> Iterable[tuple[str, State]]:
             ),
         )
     for number in range(1, sizes.jobs + 1):
-        yield str(number), job(number, sizes.nodes, is_running=number % 3 == 0)
+        yield str(number), slurm_job(number, sizes, is_running=number % 3 == 0)
+    for number in range(sizes.placements):
+        found = placement(number, sizes)
+        yield found.uid, found
     yield from (one for one in others() if not isinstance(one[1], SlurmStatisticsState))
 
 
@@ -118,6 +179,7 @@ async def filled(server: NatsServer, folder: Path, sizes: Sizes) -> AsyncGenerat
     async with connect(bus_settings(server, folder, "admin"), "admin") as bus:
         await bus.provision(CLUSTER, BusSettings())
         await store(bus, states(sizes))
+        await have_syncer_lead(bus)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(beat, bus)
             yield bus
@@ -174,7 +236,7 @@ async def change(bus: Bus, sizes: Sizes, written: list[int]) -> None:
         found: State = (
             node(pick % sizes.nodes)
             if number % 2
-            else job(pick % sizes.jobs + 1, sizes.nodes, is_running=pick % 2 == 0)
+            else slurm_job(pick % sizes.jobs + 1, sizes, is_running=pick % 2 == 0)
         )
         key = found.node if isinstance(found, SlurmNodeState) else str(getattr(found, "job", ""))
         await store(bus, [(key, found)])
@@ -188,11 +250,13 @@ async def followed(stage: ViewStage, bus: Bus, sizes: Sizes) -> None:
         Viewer(stage.lab.network.api, stage.context(f"viewer-{number}")) for number in range(sizes.viewers)
     ]
     for table in TABLES:
-        loads = [await viewer.load(table) for viewer in viewers]
-        count = {"nodes": sizes.nodes, "jobs": sizes.jobs, "placements": 0}[table]
+        turns = itertools.islice(itertools.cycle(viewers), max(sizes.rounds, len(viewers)))
+        loads = [await viewer.load(table) for viewer in turns]
+        count = {"nodes": sizes.nodes, "jobs": sizes.jobs, "placements": sizes.placements}[table]
         require(holds=all(rows == count for _, _, rows in loads), claim=f"all {table} are answered")
         figures = percentiles([took for took, _, _ in loads])
         emit("view.whole", count, figures, {"bytes": loads[0][1]})
+    await explained(viewers, sizes)
     for name in ("rest", "busy"):
         usage, written = Usage(stage.pid), list[int]()
         for viewer in viewers:
@@ -215,6 +279,35 @@ async def followed(stage: ViewStage, bus: Bus, sizes: Sizes) -> None:
         require(holds=bool(figures["rows"]) == bool(written), claim="changes are shown, and nothing else")
     for viewer in viewers:
         await viewer.http.aclose()
+
+
+async def explained(viewers: list[Viewer], sizes: Sizes) -> None:
+    """Measure explanations, each of another thing."""
+    turns, figures = itertools.cycle(viewers), dict[str, float]()
+    paths = {
+        "pod": [f"namespaces/{OWN}/pods/train-{number}" for number in range(sizes.own)],
+        "node": [f"nodes/{node(number).node}" for number in range(min(sizes.rounds, sizes.nodes))],
+        "job": [f"jobs/{3 * number + 2}" for number in range(min(sizes.rounds, sizes.jobs // 3))],
+    }
+    for kind, asked in paths.items():
+        took: list[float] = []
+        for path, viewer in zip(asked, turns, strict=False):
+            took_ms, answer = await viewer.answer(f"{path}/explain", {})
+            parts = answer.json()["parts"]
+            problems = [part["problem"] for part in parts if part["problem"]]
+            require(holds=not problems, claim=f"{path} is explained: {problems}")
+            require(holds=[part["service"] for part in parts] == ANSWERERS[kind], claim=f"{path}: {parts}")
+            took.append(took_ms)
+        figures |= percentiles(took, f"{kind}_")
+    emit("view.explain", sum(map(len, paths.values())), figures)
+
+
+ANSWERERS: Final = {
+    "pod": ["placements on the bus", "syncer"],
+    "node": ["syncer", "nodeset-controller"],
+    "job": ["syncer"],
+}
+"""Whose parts an explanation has."""
 
 
 def shown(stage: ViewStage, portal: BlockingPortal, bus: Bus, sizes: Sizes) -> None:
@@ -267,15 +360,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--placements", type=int, default=2000)
+    parser.add_argument("--namespaces", type=int, default=70)
     parser.add_argument("--viewers", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--changes-per-s", type=float, default=10)
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--without-page", action="store_true")
     sizes = parser.parse_args(namespace=Sizes())
+    if sizes.jobs < 3 * sizes.placements or sizes.placements < 2 or sizes.namespaces < 2:  # noqa: PLR2004 - of each some
+        parser.error("--jobs: three for each of --placements, of which there are two in two --namespaces")
     names = [f"viewer-{number}" for number in range(sizes.viewers)]
-    subjects_ = "".join(
-        f"- {{kind: User, name: {name}, apiGroup: rbac.authorization.k8s.io}}\n" for name in names
+    objects = RIGHTS.format(
+        ", ".join(f"{{kind: User, name: {name}, apiGroup: rbac.authorization.k8s.io}}" for name in names)
     )
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
@@ -284,7 +381,10 @@ def main() -> None:
             nats_with_users(folder) as server,
             start_blocking_portal("asyncio") as portal,
             portal.wrap_async_context_manager(filled(server, folder, sizes)) as bus,
-            view_stage(lab, server, folder, people=names, objects=RIGHTS + subjects_, settings={}) as stage,
+            view_stage(lab, server, folder, people=names, objects=objects, settings={}) as stage,
+            portal.wrap_async_context_manager(
+                answered(server, folder, lab.kubeconfig, min(sizes.rounds, sizes.nodes))
+            ),
         ):
             wait_for("the APIService", lambda: stage.get(names[0], "/status")[0] == OK)
             portal.call(followed, stage, bus, sizes)

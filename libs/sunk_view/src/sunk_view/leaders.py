@@ -159,9 +159,7 @@ class Leaders:
         return {
             service: f"has had no leader for {(moment - known.leaderless).total_seconds():.0f} s"
             for service, known in self._known.items()
-            if known.leaderless is not None
-            and not known.error
-            and moment - known.leaderless >= NAMED_AFTER
+            if known.leaderless is not None and not known.error and moment - known.leaderless >= NAMED_AFTER
         }
 
 
