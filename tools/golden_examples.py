@@ -50,6 +50,7 @@ EXAMPLES: Final[dict[str, Any]] = {
     "is_dependency_pending": False,
     "is_down": False,
     "is_drain": True,
+    "is_ahead_named": False,
     "is_drain_allowed": False,
     "is_drained_and_idle": True,
     "is_held": False,
