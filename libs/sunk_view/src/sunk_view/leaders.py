@@ -152,7 +152,7 @@ class Leaders:
 
     def known(self) -> dict[str, tuple[str, str]]:
         """Return which replica leads each service, and what is wrong with its lease."""
-        return {service: _said(known) for service, known in self._known.items()}
+        return {service: _row(known) for service, known in self._known.items()}
 
     def missing(self, moment: datetime) -> dict[str, str]:
         """Return what is wrong with each service that is known to have had no leader for long at *moment*."""
@@ -163,7 +163,7 @@ class Leaders:
         }
 
 
-def _said(known: _Known) -> tuple[str, str]:
+def _row(known: _Known) -> tuple[str, str]:
     if not known.error:
         return known.leader, known.problem
     since = f" since {known.read:%H:%M:%S} UTC" if known.read else ""
