@@ -10,7 +10,7 @@ import pytest
 from sunk_ctl import following
 from sunk_ctl.cluster import Cluster
 from sunk_ctl.event_commands import line_of, path_of
-from sunk_ctl.refusals import NOT_FOUND, NOT_NOW, REFUSED, NoAnswerError
+from sunk_ctl.refusals import NOT_FOUND, NOT_NOW, REFUSED, LoggedOutError, NoAnswerError
 from sunk_ctl.top import Seen, repeat, screen
 from sunk_events.view import ClusterStatus, EventRow, Events, Status
 
@@ -99,6 +99,20 @@ async def test_each_event_is_handed_on_once_whatever_answers_are_lost(
     ]
 
 
+async def test_a_token_that_a_plugin_renews_meanwhile_loses_no_event_and_one_that_is_not_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("POLL_S", "AGAIN_S", "PAUSE_S"):
+        monkeypatch.setattr(following, name, 0.0)
+    expired = [LoggedOutError()] * following.REFUSED_MAX
+    first, second = page(1, after="c1.7.1"), page(2, after="c1.7.2")
+
+    seen, notes, status = await follow(View(first, *expired[1:], AWAY, *expired[1:], second, *expired))
+
+    assert (seen, status) == ([1, 2], REFUSED)
+    assert [note.partition(":")[0] for note in notes] == ["the API server does not know you"] * 2
+
+
 async def test_without_following_there_is_one_answer_and_a_first_one_that_fails_ends_it() -> None:
     assert await follow(View(page(1, after="c1.7.1")), is_following=False) == ([1], [], 0)
     assert await follow(View(AWAY)) == ([], [], NOT_NOW)
@@ -151,6 +165,17 @@ async def test_top_never_shows_an_old_status_as_a_new_one() -> None:
     assert len({seen.at for seen in drawn[:3]}) == 1
     old = Seen(status=status("c1"), at=T0, problem="no answer")
     assert str(screen(old, T0 + timedelta(minutes=5))[0]) == "2026-01-01 00:00:00 UTC, 5m old: no answer"
+
+
+async def test_top_goes_on_while_credentials_are_read_again_and_not_for_ever() -> None:
+    drawn: list[Seen] = []
+    expired = [LoggedOutError()] * following.REFUSED_MAX
+    view = View(status("c1"), *expired[1:], status("c2"), *expired)
+
+    with pytest.raises(LoggedOutError):
+        await repeat(cast("Cluster", view), drawn.append, 0.0, 0)
+
+    assert [bool(seen.problem) for seen in drawn] == [False, *[True] * 4, False, *[True] * 4]
 
 
 async def test_top_ends_where_it_never_had_an_answer_or_may_have_none_any_longer() -> None:

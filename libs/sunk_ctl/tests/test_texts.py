@@ -22,7 +22,13 @@ from sunk_ctl.running import plain_console
 from sunk_ctl.texts import as_json
 from sunk_events.requests import Finding
 from sunk_events.view import ClusterStatus, Explained, JobRow, Jobs, Part, ServiceRow, Status
-from sunk_kube.errors import KubeBusyError, KubeNotFoundError, KubeRejectedError, KubeUnavailableError
+from sunk_kube.errors import (
+    KubeBusyError,
+    KubeNotFoundError,
+    KubeRejectedError,
+    KubeUnauthorizedError,
+    KubeUnavailableError,
+)
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = T0 + timedelta(minutes=5)
@@ -116,6 +122,36 @@ def test_what_the_view_says_of_a_refusal_is_passed_on_as_it_is() -> None:
     assert str(refusal(KubeRejectedError(text, status=403), "/nodes")) == (
         "user dave may not get nodes: ask for the ClusterRole sunk-view"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "other"),
+    [
+        ("not now: the bus has been silent for 75 s", "name=sunk-nats", "apiservices"),
+        ("not now: the bus has been silent for 75 s", "sunkctl doctor", "Try again"),
+        ("not now: state SUNK_c1_lock is not read yet", "Try again; sunkctl doctor", "apiservices"),
+        ("too many questions of all users are under way", "Try again; sunkctl doctor", "apiservices"),
+        ("the server is currently unable to handle the request", "get apiservices", "doctor"),
+        ("", "get apiservices", "doctor"),
+    ],
+)
+def test_what_to_do_next_is_said_by_who_does_not_answer(text: str, step: str, other: str) -> None:
+    error = refusal(KubeUnavailableError(f"get /apis/x: HTTP 503{': ' if text else ''}{text}"), "/status")
+
+    assert error.status == NOT_NOW
+    assert step in str(error)
+    assert other not in str(error)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["'dave' is not the Kubernetes API server's front proxy", "the front proxy names no user"],
+)
+def test_a_401_of_the_view_is_no_reason_to_log_in(text: str) -> None:
+    error = refusal(KubeUnauthorizedError(f"get /apis/x: HTTP 401: {text}"), "/status")
+
+    assert (error.status, "log in" in str(error)) == (NOT_NOW, False)
+    assert text in str(error)
 
 
 def test_a_cluster_without_the_view_is_said_with_what_to_do() -> None:

@@ -13,7 +13,13 @@ from sunk_ctl.cluster import Cluster
 from sunk_ctl.ui import Forwarder, free_port, serve
 from sunk_ctl.ui_gate import START, Elsewhere, Refusal, Wanted, judged
 from sunk_events.view import ROOT
-from sunk_kube.errors import KubeBusyError, KubeNotFoundError, KubeRejectedError, KubeUnavailableError
+from sunk_kube.errors import (
+    KubeBusyError,
+    KubeNotFoundError,
+    KubeRejectedError,
+    KubeUnauthorizedError,
+    KubeUnavailableError,
+)
 from sunk_runtime.http_pages import HEADERS
 
 SECRET = "s3cret"  # noqa: S105 - of a test
@@ -127,6 +133,7 @@ def browser(api: Api) -> httpx.AsyncClient:
         (b"{}", 200),
         (KubeBusyError("busy", retry_after_s=3), 429),
         (KubeUnavailableError("away"), 503),
+        (KubeUnauthorizedError("get /x: HTTP 401: Unauthorized"), 401),
         (KubeNotFoundError("none"), 404),
         (KubeRejectedError("may not", status=403), 403),
     ],
@@ -141,7 +148,7 @@ async def test_each_answer_has_the_headers_of_the_page_and_its_own_status(
     assert found.status_code == status
     assert found.headers.items() >= {key.lower(): value for key, value in HEADERS.items()}.items()
     assert api.asked == [("GET", f"{ROOT}/nodes")]
-    assert ("retry-after" in found.headers) == (status in {429, 503})
+    assert ("retry-after" in found.headers) == (status in {401, 429, 503})
 
 
 @pytest.mark.anyio

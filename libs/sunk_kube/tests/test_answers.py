@@ -7,6 +7,7 @@ from sunk_kube.errors import (
     KubeGoneError,
     KubeNotFoundError,
     KubeRejectedError,
+    KubeUnauthorizedError,
     KubeUnavailableError,
 )
 from sunk_runtime.errors import ConflictError, PermanentError, SunkError, TransientError
@@ -18,7 +19,7 @@ STATUS = b'{"kind":"Status","status":"Failure","message":"because","reason":"%s"
     ("status", "reason", "expected"),
     [
         pytest.param(400, b"BadRequest", KubeRejectedError, id="400 is refused"),
-        pytest.param(401, b"Unauthorized", KubeUnavailableError, id="401 may be a token that rotates"),
+        pytest.param(401, b"Unauthorized", KubeUnauthorizedError, id="401 may be a token that rotates"),
         pytest.param(403, b"Forbidden", KubeRejectedError, id="403 is refused"),
         pytest.param(404, b"NotFound", KubeNotFoundError, id="404 is absent"),
         pytest.param(409, b"Conflict", ConflictError, id="409 is a stale view"),

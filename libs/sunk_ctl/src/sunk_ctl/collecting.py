@@ -14,7 +14,15 @@ from sunk_ctl.bundle import Bundle, Json, Logs, part
 from sunk_ctl.cluster import Cluster
 from sunk_ctl.listing import OF_CHARTS, WORKLOADS, answer_of, items_of, namespaces_of
 from sunk_ctl.redaction import Redactor
-from sunk_ctl.refusals import NOT_FOUND, NOT_NOW, REFUSED, NoAnswerError, of_kubernetes, refusal
+from sunk_ctl.refusals import (
+    NOT_FOUND,
+    NOT_NOW,
+    REFUSED,
+    LoggedOutError,
+    NoAnswerError,
+    of_kubernetes,
+    refusal,
+)
 from sunk_events.view import ROOT
 from sunk_kube.resources import CONFIG_MAPS, EVENTS, NODES, NODESETS, NODESLICES, PODS, SECRETS
 from sunk_kube.wellknown import LABEL_NODESET
@@ -76,7 +84,8 @@ async def _learn_secrets(cluster: Cluster, found: Bundle, namespaces: Sequence[s
                 known |= secret_values.forms(part(one, "data"))
         except SunkError as error:
             why = of_kubernetes(error, "")
-            if why.status != REFUSED:  # Those that are not known now would stand in the bundle.
+            is_forbidden = why.status == REFUSED and not isinstance(why, LoggedOutError)
+            if not is_forbidden:  # Those that are not known now would stand in the bundle.
                 raise NoAnswerError(f"the Secrets of {namespace} are not known: {why}", why.status) from error
             hint = "without them secrets are recognised by name and form alone"
             found.leave_out(f"Secrets of {namespace} ({hint})", why)

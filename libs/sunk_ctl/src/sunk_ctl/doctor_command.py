@@ -13,7 +13,7 @@ from sunk_ctl.examining import Diagnosis, examined
 from sunk_ctl.refusals import NOT_NOW, REFUSED, NoAnswerError, of_kubernetes
 from sunk_ctl.running import Config, Context, Form, Output, answered, end, show, warn
 from sunk_ctl.texts import shown
-from sunk_kube.errors import KubeRejectedError
+from sunk_kube.errors import KubeRejectedError, KubeUnauthorizedError
 
 if TYPE_CHECKING:
     from sunk_ctl.doctor import Examined
@@ -61,7 +61,7 @@ def doctor(  # noqa: PLR0917 - typer takes arguments by position
         given = module.Given(values=values, namespace=where, release=release, chart=folder)
         try:
             return await module.examined(cluster.api, given)
-        except KubeRejectedError as error:
+        except (KubeRejectedError, KubeUnauthorizedError) as error:
             raise of_kubernetes(error, "") from error
 
     found = answered(context, kubeconfig, get)

@@ -10,7 +10,7 @@ from typing import Final
 import anyio
 
 from sunk_ctl.cluster import Cluster
-from sunk_ctl.refusals import NOT_FOUND, NOT_NOW, NoAnswerError
+from sunk_ctl.refusals import NOT_FOUND, LoggedOutError, NoAnswerError
 from sunk_events.view import EventRow, Events
 
 POLL_S: Final = 2.0
@@ -18,6 +18,8 @@ POLL_S: Final = 2.0
 AGAIN_S: Final = 3.0
 PAUSE_S: Final = 0.25
 """Between two questions where more is stored, within the rate that a user has."""
+REFUSED_MAX: Final = 5
+"""In so many answers one after the other the API server may not know the user: a plugin renews a token."""
 Take = Callable[[tuple[EventRow, ...]], None]
 Note = Callable[[str], None]
 
@@ -66,13 +68,19 @@ async def events(
 
 
 async def _next(cluster: Cluster, path: str, query: dict[str, str], note: Note, again_s: float) -> Events:
-    """Return the next answer, however long it takes until there is one."""
+    """Return the next answer, however long it takes until there is one.
+
+    Raises:
+        NoAnswerError: the user may not any longer, or is not known any longer.
+    """
     is_told = False
+    refused = 0
     while True:
         try:
             return await cluster.get(Events, path, {name: text for name, text in query.items() if text})
         except NoAnswerError as error:
-            if error.status != NOT_NOW:
+            refused = refused + 1 if isinstance(error, LoggedOutError) else 0
+            if not error.may_pass or refused == REFUSED_MAX:
                 raise
             if not is_told:
                 note(f"{error}. Trying again; no event is left out")

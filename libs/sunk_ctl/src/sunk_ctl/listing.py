@@ -8,7 +8,7 @@ import msgspec
 from sunk_ctl import bundle
 from sunk_ctl.bundle import Json, part
 from sunk_ctl.cluster import Cluster
-from sunk_ctl.refusals import NOT_FOUND, REFUSED, NoAnswerError, of_kubernetes
+from sunk_ctl.refusals import NOT_FOUND, REFUSED, LoggedOutError, NoAnswerError, of_kubernetes
 from sunk_kube.resources import is_name
 from sunk_runtime.errors import SunkError
 
@@ -35,6 +35,8 @@ async def namespaces_of(cluster: Cluster, wanted: Sequence[str]) -> list[str]:
         ]
     except SunkError as error:
         why = of_kubernetes(error, "")
+        if isinstance(why, LoggedOutError):
+            raise why from error
         hint = ". Name the namespaces that you may read (--namespace)" if why.status == REFUSED else ""
         raise NoAnswerError(f"{why}{hint}", why.status) from error
     if not found:

@@ -1,7 +1,7 @@
 """`sunkctl`: arguments to one question, its answer to the terminal, and how it went to an exit status.
 
-0: answered, or done; 1: it failed, and one sentence says why; 2: wrong usage; 3: the user may not; 4: there
-is no such thing; 5: no answer now.
+0: answered, or done; 1: it failed, and one sentence says why; 2: wrong usage; 3: the user may not, or is not
+known; 4: there is no such thing; 5: no answer now.
 """
 
 from collections.abc import Awaitable, Callable

@@ -17,7 +17,8 @@ from rich.live import Live
 
 from sunk_ctl import tables
 from sunk_ctl.cluster import Cluster
-from sunk_ctl.refusals import NOT_NOW, NoAnswerError
+from sunk_ctl.following import REFUSED_MAX
+from sunk_ctl.refusals import LoggedOutError, NoAnswerError
 from sunk_ctl.running import Config, Context, answered, plain_console
 from sunk_ctl.texts import shown, since
 from sunk_events.view import Status
@@ -69,14 +70,20 @@ def top(
 
 
 async def repeat(cluster: Cluster, draw: Callable[[Seen], None], interval_s: float, count: int) -> None:
-    """Ask and draw *count* times, or until cancelled. Raises `NoAnswerError` if the first fails."""
+    """Ask and draw *count* times, or until cancelled.
+
+    Raises:
+        NoAnswerError: the first did not come, or the user may not any longer, or is not known any longer.
+    """
     seen: Seen | None = None
-    drawn = 0
+    drawn = refused = 0
     while True:
         try:
             seen = Seen(status=await cluster.get(Status, "/status"), at=now())
+            refused = 0
         except NoAnswerError as error:
-            if seen is None or error.status != NOT_NOW:
+            refused = refused + 1 if isinstance(error, LoggedOutError) else 0
+            if seen is None or not error.may_pass or refused == REFUSED_MAX:
                 raise
             seen = msgspec.structs.replace(seen, problem=str(error))
         draw(seen)

@@ -20,7 +20,7 @@ from sunk_ctl.refusals import refusal
 from sunk_ctl.running import Config, Context, answered
 from sunk_ctl.ui_gate import START, Elsewhere, Refusal, Wanted, judged
 from sunk_events.view import ROOT
-from sunk_kube.errors import KubeBusyError, KubeRejectedError
+from sunk_kube.errors import KubeBusyError, KubeRejectedError, KubeUnauthorizedError
 from sunk_runtime.errors import SunkError, TransientError
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.http_pages import HEADERS
@@ -116,6 +116,8 @@ class Forwarder:
     async def _response(self, wanted: Wanted) -> Response:
         try:
             body = await self._cluster.api.send("GET", f"{ROOT}{wanted.path}", query=wanted.query)
+        except KubeUnauthorizedError as error:
+            return _refused(401, str(refusal(error, wanted.path)), error.retry_after_s)
         except TransientError as error:
             status = 429 if isinstance(error, KubeBusyError) else 503
             return _refused(status, str(error), error.retry_after_s)

@@ -14,6 +14,7 @@ from sunk_kube.errors import (
     KubeGoneError,
     KubeNotFoundError,
     KubeRejectedError,
+    KubeUnauthorizedError,
     KubeUnavailableError,
 )
 from sunk_runtime.errors import ConflictError, SunkError
@@ -64,7 +65,7 @@ def refusal(doing: str, status: int, data: bytes, headers: Mapping[str, str]) ->
         return KubeUnavailableError(text, retry_after_s=_retry_after(headers))
     match status:
         case 401:  # The token has just rotated, or will: a restart would not help either.
-            error = KubeUnavailableError(text, retry_after_s=UNAUTHORIZED_RETRY_S)
+            error = KubeUnauthorizedError(text, retry_after_s=UNAUTHORIZED_RETRY_S)
         case 404:
             error = KubeNotFoundError(text)
         case 409 if answer.reason == "AlreadyExists":

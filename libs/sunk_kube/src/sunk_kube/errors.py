@@ -14,6 +14,10 @@ class KubeBusyError(KubeUnavailableError):
     """The API server asks for quiet (429), or a disruption budget forbids an eviction: nothing was done."""
 
 
+class KubeUnauthorizedError(KubeUnavailableError):
+    """The API server does not know who asks (401): nothing was done. Credentials are read again meanwhile."""
+
+
 class KubeRejectedError(PermanentError):
     """The API server refuses, and would again. The text holds its own message; *status* its HTTP status."""
 

@@ -7,6 +7,7 @@ SunkError
 │   ├── NoAnswerError
 │   ├── SlurmUnavailableError (sunk_slurm)
 │   └── KubeUnavailableError  (sunk_kube)
+│       └── KubeUnauthorizedError
 ├── ConflictError         we acted on a stale view: look and decide again now
 └── PermanentError        no retry can help: dead-letter it, or stop
     ├── ConfigError
