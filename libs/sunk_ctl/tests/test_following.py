@@ -1,18 +1,20 @@
 """Answers one after the other, with a test's own in place of the view's."""
 
+import io
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from sunk_ctl import following
 from sunk_ctl.cluster import Cluster
 from sunk_ctl.event_commands import line_of, path_of
 from sunk_ctl.refusals import NOT_FOUND, NOT_NOW, REFUSED, LoggedOutError, NoAnswerError
-from sunk_ctl.top import Seen, repeat, screen
-from sunk_events.view import ClusterStatus, EventRow, Events, Status
+from sunk_ctl.top import Seen, fitted, repeat, screen
+from sunk_events.view import ClusterStatus, DrainCause, EventRow, Events, LockRow, ServiceRow, Status
 
 pytestmark = pytest.mark.anyio
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -165,6 +167,49 @@ async def test_top_never_shows_an_old_status_as_a_new_one() -> None:
     assert len({seen.at for seen in drawn[:3]}) == 1
     old = Seen(status=status("c1"), at=T0, problem="no answer")
     assert str(screen(old, T0 + timedelta(minutes=5))[0]) == "2026-01-01 00:00:00 UTC, 5m old: no answer"
+
+
+def busy(cluster: str) -> ClusterStatus:
+    """Return a cluster of which more is to be said than a terminal has lines."""
+    drains = tuple(DrainCause(reason=f"fan {number}", nodes=1, some=("d1",)) for number in range(30))
+    lock = LockRow(cluster=cluster, node="d1", kube_node="node1", lock="pending", since=T0)
+    services = (
+        ServiceRow(service="syncer", leader="syncer-0", seen=T0),
+        ServiceRow(service="pod-scheduler", problem=f"no replica of {cluster} leads"),
+    )
+    empty = ClusterStatus(cluster=cluster, nodes={}, locks={}, jobs={}, waits={}, placements={})
+    return msgspec.structs.replace(empty, drains=drains, pending_locks=(lock,) * 20, services=services)
+
+
+def on_terminal(clusters: int, height: int, width: int = 80) -> list[str]:
+    """Return the lines that `top` has for a terminal."""
+    console = Console(file=io.StringIO(), width=width, height=height, color_system=None)
+    seen = Seen(status=Status(clusters=tuple(busy(f"c{number}") for number in range(clusters))), at=T0)
+    made = console.render_lines(fitted(seen, T0, console), pad=False)
+    return ["".join(segment.text for segment in line).rstrip() for line in made]
+
+
+@pytest.mark.parametrize("clusters", [1, 2])
+def test_top_shows_what_is_wrong_in_24_lines_and_counts_what_it_leaves_out(clusters: int) -> None:
+    whole, shown = on_terminal(clusters, 1000), on_terminal(clusters, 24)
+
+    assert len(shown) == 24
+    for number in range(clusters):
+        assert any(f"no replica of c{number} leads" in line for line in shown)
+    assert shown[7:9] == whole[7:9]  # Below the counts of the first cluster.
+    assert "no replica of c0 leads" in shown[8]
+    assert shown[-1] == f"and {len(whole) - 23} more lines: sunkctl status shows all"
+    assert not any("more lines" in line for line in whole)
+
+
+@pytest.mark.parametrize(("clusters", "height", "width"), [(9, 24, 80), (1, 24, 20), (1, 3, 80), (1, 1, 80)])
+def test_top_fits_into_every_terminal_and_says_so_where_lines_are_missing(
+    clusters: int, height: int, width: int
+) -> None:
+    shown = on_terminal(clusters, height, width)
+
+    assert len(shown) == height
+    assert shown[-1].startswith("and ")
 
 
 async def test_top_goes_on_while_credentials_are_read_again_and_not_for_ever() -> None:

@@ -21,6 +21,7 @@ from sunk_events.view import (
     Part,
     PodRow,
     Pods,
+    ServiceRow,
     Status,
 )
 
@@ -43,10 +44,13 @@ def _line(text: str, style: str = "") -> Text:
 
 def status(found: Status, now: datetime) -> list[RenderableType]:
     """Return the clusters, one after the other."""
-    return [line for cluster in found.clusters for line in _cluster(cluster, now)]
+    return [
+        line for one in found.clusters for line in (*summary(one, now), Text(), *details(one, now), Text())
+    ]
 
 
-def _cluster(one: ClusterStatus, now: datetime) -> list[RenderableType]:
+def summary(one: ClusterStatus, now: datetime) -> list[RenderableType]:
+    """Return what matters first of a cluster: its counts, and services that are not well."""
     lines: list[RenderableType] = [
         _line(f"Slurm cluster {one.cluster}", "bold"),
         _line(f"nodes       {counted(one.nodes)}"),
@@ -55,6 +59,14 @@ def _cluster(one: ClusterStatus, now: datetime) -> list[RenderableType]:
         _line(f"they wait   {counted(one.waits)}"),
         _line(f"Pods        {counted(one.placements)}; {one.gangs} gangs"),
     ]
+    if wrong := [row for row in one.services if row.problem]:
+        lines.append(_services(wrong, now))
+    return lines
+
+
+def details(one: ClusterStatus, now: datetime) -> list[RenderableType]:
+    """Return the rest of a cluster: causes of drains, locks that wait, services that are well."""
+    found: list[RenderableType] = []
     if one.drains:
         causes = (
             (
@@ -66,20 +78,20 @@ def _cluster(one: ClusterStatus, now: datetime) -> list[RenderableType]:
             )
             for cause in one.drains
         )
-        lines += [Text(), _table(("NODES", "STATE", "REASON", "OLDEST", "WHICH"), causes)]
+        found += [_table(("NODES", "STATE", "REASON", "OLDEST", "WHICH"), causes), Text()]
     if one.pending_locks:
-        lines += [Text(), _locks(one.pending_locks, now)]
-    services = (
-        (
-            row.service,
-            row.leader or "-",
-            since(row.seen, now) or "-",
-            Text(shown(row.problem).plain, _SERIOUS),
-        )
-        for row in one.services
+        found += [_locks(one.pending_locks, now), Text()]
+    if well := [row for row in one.services if not row.problem]:
+        found.append(_services(well, now))
+    return found
+
+
+def _services(rows: Iterable[ServiceRow], now: datetime) -> Table:
+    cells = (
+        (row.service, row.leader or "-", since(row.seen, now) or "-", shown(row.problem, _SERIOUS))
+        for row in rows
     )
-    lines += [Text(), _table(("SERVICE", "LEADER", "SEEN", "PROBLEM"), services), Text()]
-    return lines
+    return _table(("SERVICE", "LEADER", "SEEN", "PROBLEM"), cells)
 
 
 def nodes(found: Nodes, now: datetime) -> list[RenderableType]:

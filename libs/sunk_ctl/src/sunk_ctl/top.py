@@ -1,7 +1,8 @@
 """`sunkctl top`: the status again and again, in place on a terminal.
 
 What must stay true: an answer that is old never looks new. Where the next one does not come, the last stands
-below a line that says since when and why.
+below a line that says since when and why. What a terminal has no room for is counted, and never what matters
+first while there is room for that.
 """
 
 import sys
@@ -12,8 +13,10 @@ from typing import Annotated, Final
 import anyio
 import msgspec
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
+from rich.segment import Segment, SegmentLines
+from rich.text import Text
 
 from sunk_ctl import tables
 from sunk_ctl.cluster import Cluster
@@ -27,6 +30,9 @@ from sunk_runtime.clock import now
 LEAST_S: Final = 1.0
 """A user may ask five times a second, for all that they do."""
 
+TITLE_LINES: Final = 2
+"""An empty one, and the names of columns: without a row they say nothing."""
+
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """The last answer, when it came, and why none came since."""
@@ -38,11 +44,43 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 def screen(seen: Seen, moment: datetime) -> list[RenderableType]:
     """Return what to show at *moment*."""
+    return [_head(seen, moment), *tables.status(seen.status, moment)]
+
+
+def _head(seen: Seen, moment: datetime) -> Text:
     stamp = f"{seen.at:%Y-%m-%d %H:%M:%S} UTC"
-    head = shown(stamp)
     if seen.problem:
-        head = shown(f"{stamp}, {since(seen.at, moment)} old: {seen.problem}", "red")
-    return [head, *tables.status(seen.status, moment)]
+        return shown(f"{stamp}, {since(seen.at, moment)} old: {seen.problem}", "red")
+    return shown(stamp)
+
+
+def fitted(seen: Seen, moment: datetime, console: Console) -> SegmentLines:
+    """Return what to show at *moment* in as many lines as *console* has; the last says what is missing."""
+
+    def lines(some: list[RenderableType]) -> list[list[Segment]]:
+        return [line for one in some for line in console.render_lines(one, pad=False)]
+
+    found = lines([_head(seen, moment)])
+    clusters = [
+        (
+            lines([*([Text()] if index else []), *tables.summary(one, moment)]),
+            lines([Text(), *tables.details(one, moment)]),
+        )
+        for index, one in enumerate(seen.status.clusters)
+    ]
+    needed = len(found) + sum(len(first) + len(rest) for first, rest in clusters)
+    is_cut = needed > console.height
+    left = console.height - 1 - len(found) - sum(len(first) for first, _ in clusters)
+    for index, (first, rest) in enumerate(clusters):
+        share = left // (len(clusters) - index)
+        some = rest if not is_cut else rest[:share] if share > TITLE_LINES else []
+        left -= len(some)
+        found += [*first, *some]
+    if is_cut:
+        found = found[: console.height - 1]
+        more = shown(f"and {needed - len(found)} more lines: sunkctl status shows all", "bold")
+        found += lines([more])[:1]
+    return SegmentLines(found, new_lines=True)
 
 
 def top(
@@ -60,7 +98,7 @@ def top(
             return
         with Live(console=console, screen=True, auto_refresh=False) as live:
             await repeat(
-                cluster, lambda seen: live.update(Group(*screen(seen, now())), refresh=True), interval, count
+                cluster, lambda seen: live.update(fitted(seen, now(), console), refresh=True), interval, count
             )
 
     try:
