@@ -112,3 +112,25 @@ def test_no_bundle_is_written_where_a_token_ends_before_the_secrets_are_read(
 
     assert (done.exit_code, "the Secrets of slurm are not known" in done.stderr) == (3, True)
     assert not list(tmp_path.glob("*.gz*"))
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "said"),
+    [
+        ({"is_unknown": True, "near": ["train"]}, 4, "no pod a/trian is known: did you mean train?"),
+        ({"is_unknown": True}, 4, "no pod a/trian is known"),
+        ({"near": ["train"]}, 4, "no pod a/trian is known: did you mean train?"),  # Of an older view.
+        ({}, 0, ""),
+    ],
+)
+def test_what_is_not_there_is_no_success_with_a_near_name_or_without(
+    server: Server, tmp_path: Path, more: dict[str, object], status: int, said: str
+) -> None:
+    finding = {"what": "Slurm does not place trian"}
+    part = {"cluster": "", "service": "placements on the bus", "findings": [finding]}
+    server.given = {"/explain": [{"what": "pod", "name": "a/trian", "parts": [part], **more}]}
+
+    done = run(server, tmp_path, "explain", "pod", "a/trian")
+
+    assert (done.exit_code, done.stderr) == (status, f"sunkctl: {said}\n" if said else "")
+    assert "Slurm does not place trian" in done.stdout

@@ -165,7 +165,7 @@ def _run(
 
 def _require_known(found: Explained) -> None:
     """End with 4 where nothing is known of it."""
-    if found.near or not found.parts:
+    if found.is_unknown or found.near or not found.parts:
         near = f": did you mean {', '.join(found.near)}?" if found.near else ""
         end(f"no {found.what} {found.name} is known{near}", NOT_FOUND)
 

@@ -255,6 +255,8 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """``node``, ``pod``, ``job`` or ``gang``."""
     name: str
     parts: tuple[Part, ...] = ()
+    is_unknown: bool = False
+    """Slurm places no Pod or gang of that name. Of a node or job that is not known there are no `parts`."""
     near: tuple[str, ...] = ()
     """Where nothing is known of it: names that are nearly the same."""
     problems: tuple[str, ...] = ()

@@ -86,7 +86,8 @@ class Explainer:
         finding = placements.unknown(name, is_gang=is_gang, silent=silent)
         unknown = Part(cluster="", service=_BUS, findings=(finding,))
         others = near(name, known)
-        return Explained(what=what, name=f"{namespace}/{name}", parts=(unknown,), near=others)
+        whole = f"{namespace}/{name}"
+        return Explained(what=what, name=whole, parts=(unknown,), is_unknown=True, near=others)
 
     async def _placed(
         self, states: ClusterStates, one: PlacementState, *, is_ahead_named: bool

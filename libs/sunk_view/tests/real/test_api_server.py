@@ -78,6 +78,18 @@ kind: ClusterRoleBinding
 metadata: {name: erin}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: operates-nodes}
 subjects: [{kind: User, name: erin, apiGroup: rbac.authorization.k8s.io}]
+---
+# Who may get one Pod learns nothing of others, near names among that.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: reads-one, namespace: team-a}
+rules: [{apiGroups: [""], resources: [pods], resourceNames: [trian], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: one, namespace: team-a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reads-one}
+subjects: [{kind: User, name: erin, apiGroup: rbac.authorization.k8s.io}]
 """
 )
 NODES = """
@@ -400,7 +412,7 @@ def test_what_is_not_there_is_named_with_what_is_near(stage: Stage) -> None:
     _, pod = stage.get("alice", "/namespaces/team-a/pods/trian/explain")
 
     assert (node["parts"], node["near"]) == ([], ["d1"])
-    assert pod["near"] == ["train"]
+    assert (pod["is_unknown"], pod["near"]) == (True, ["train"])
 
 
 def test_a_user_who_asks_without_end_waits_and_others_do_not(stage: Stage) -> None:
@@ -415,6 +427,9 @@ def test_sunkctl_explains_the_own_pod_and_says_what_to_do_about_the_others(stage
     own = stage.sunkctl("alice", "explain", "pod", "train", "-n", "team-a")
     others = stage.sunkctl("alice", "explain", "pod", "team-b/web")
     mistyped = stage.sunkctl("alice", "explain", "pod", "team-a/trian")
+    far = stage.run("alice", "explain", "pod", "team-a/nothing-like-it")
+    gang = stage.run("alice", "explain", "gang", "team-a/nothing-like-it", "-o", "json")
+    hidden = stage.run("erin", "explain", "pod", "team-a/trian")
     wide = stage.sunkctl("dave", "status")
 
     assert (own.returncode, own.stderr) == (0, "")
@@ -423,6 +438,10 @@ def test_sunkctl_explains_the_own_pod_and_says_what_to_do_about_the_others(stage
     assert (others.returncode, others.stdout) == (3, "")
     assert "user alice may not get pods web in namespace team-b" in others.stderr
     assert (mistyped.returncode, "did you mean train?" in mistyped.stderr) == (4, True)
+    assert (far.exit_code, far.stderr) == (4, "sunkctl: no pod team-a/nothing-like-it is known\n")
+    assert "Slurm does not place nothing-like-it" in far.stdout
+    assert (hidden.exit_code, hidden.stderr) == (4, "sunkctl: no pod team-a/trian is known\n")
+    assert (gang.exit_code, json.loads(gang.stdout)["is_unknown"]) == (4, True)
     assert wide.returncode == 3
     assert "--clusterrole=sunk-view --user=USER" in wide.stderr
 
