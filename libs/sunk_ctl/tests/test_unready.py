@@ -6,6 +6,8 @@ import pytest
 
 from sunk_ctl.unready import Objects, unready
 
+MEANWHILE = "Kubernetes deletes no namespace meanwhile"
+
 
 def named(name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
     return {"metadata": {"namespace": "slurm", "name": name}, **fields}
@@ -50,6 +52,30 @@ def test_a_login_set_may_have_no_replicas_and_a_nodeset_says_what_stops_it() -> 
     assert [
         one.what for one in unready(Objects(workloads=[("statefulsets", login)], nodesets=[nodeset]))
     ] == ["NodeSet: SlurmKnown is False: BusNotHeard: no word from NATS"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ({"type": "Available", "status": "True"}, []),
+        ({"type": "Available", "status": "Unknown", "reason": "Later"}, []),
+        (
+            {"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "late"},
+            [f"APIService: not available. {MEANWHILE}: FailedDiscoveryCheck: late"],
+        ),
+    ],
+)
+def test_a_view_that_the_api_server_does_not_reach_says_what_stands_still_and_what_to_do(
+    condition: dict[str, str], said: list[str]
+) -> None:
+    name = "v1alpha1.view.sunk.coreweave.com"
+    one = {"metadata": {"name": name}, "status": {"conditions": [condition]}}
+
+    found = unready(Objects(apiservices=[one]))
+
+    assert [symptom.what for symptom in found] == said
+    assert {symptom.where for symptom in found} <= {name}
+    assert all("port 8443" in symptom.fix and "view.enabled=false" in symptom.fix for symptom in found)
 
 
 def test_a_pod_says_why_it_waits() -> None:

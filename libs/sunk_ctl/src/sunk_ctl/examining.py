@@ -20,6 +20,7 @@ from sunk_ctl.listing import OF_CHARTS, WORKLOADS, answer_of, items_of, namespac
 from sunk_ctl.refusals import NOT_FOUND, REFUSED, NoAnswerError, of_kubernetes, of_reading
 from sunk_ctl.runbook_rules import Symptom
 from sunk_ctl.unready import Objects, unready
+from sunk_events.view import GROUP, VERSION
 from sunk_kube.errors import KubeNotFoundError
 from sunk_kube.resources import NODESETS, PODS
 from sunk_kube.wellknown import LABEL_NODESET
@@ -39,6 +40,8 @@ _NAME: Final = "app.kubernetes.io/name"
 _OWN: Final = {"labelSelector": f"{OF_CHARTS['labelSelector']},!{LABEL_NODESET}"}
 """Selects Pods of the charts that are of no NodeSet: there may be thousands of those."""
 _AT_ONCE: Final = 8
+_APISERVICES: Final = "/apis/apiregistration.k8s.io/v1/apiservices"
+_VIEW: Final = {"fieldSelector": f"metadata.name={VERSION}.{GROUP}"}
 _SELF: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
@@ -128,6 +131,7 @@ async def examined(cluster: Cluster, wanted: Sequence[str], apart_s: float) -> D
         raise NoAnswerError(f"nothing of the charts in {', '.join(namespaces)}", NOT_FOUND)
     paths = [NODESETS.path(namespace) for namespace in namespaces]
     nodesets = await _some(cluster, "NodeSets", paths, None, missing)
+    apiservices = await _some(cluster, "APIService of sunk-view", [_APISERVICES], _VIEW, missing)
     bounds = await _bounds(cluster, missing)
     targets = [found for pod in pods if (found := _target(pod)) is not None]
     looking = _Looking(cluster, await _ahead_s(cluster))
@@ -142,7 +146,7 @@ async def examined(cluster: Cluster, wanted: Sequence[str], apart_s: float) -> D
     silent = frozenset((one.cluster, one.service) for one in looking.failed)
     seen = Figures(readings=readings, time_s=looking.time_s(), silent=silent)
     missing |= {one.pod: why for one, why in looking.failed.items()}
-    objects = Objects(workloads=workloads, pods=pods, nodesets=nodesets)
+    objects = Objects(workloads=workloads, pods=pods, nodesets=nodesets, apiservices=apiservices)
     return Diagnosis(
         findings=(*unready(objects), *runbook_rules.symptoms(seen, bounds)),
         not_seen=tuple(f"{what}: {why}" for what, why in sorted(missing.items())),

@@ -1,4 +1,4 @@
-"""Which workloads of the charts have Pods that are not ready, and why. Pure."""
+"""Which workloads of the charts have Pods that are not ready, and why; whether the view is reached. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -9,6 +9,9 @@ from sunk_ctl.bundle import Json, part, parts
 from sunk_ctl.runbook_rules import Symptom
 
 _KIND: Final = {"deployments": "Deployment", "statefulsets": "StatefulSet", "daemonsets": "DaemonSet"}
+_REACH: Final = (
+    "Let the API server reach port 8443 of the Pods of sunk-view, or set view.enabled=false in helm/sunk."
+)
 _STARTING: Final = frozenset({"PodInitializing", "ContainerCreating"})
 
 
@@ -20,11 +23,18 @@ class Objects(msgspec.Struct, frozen=True, kw_only=True):
     pods: Sequence[Json] = ()
     """Those of no NodeSet."""
     nodesets: Sequence[Json] = ()
+    apiservices: Sequence[Json] = ()
+    """That of the view, if there is one."""
 
 
 def unready(objects: Objects) -> list[Symptom]:
-    """Return the workloads that lack Pods, the NodeSets that do, and the Pods that say why they wait."""
-    return [*_lacking(objects.workloads), *_blocked(objects.nodesets), *_waiting(objects.pods)]
+    """Return workloads and NodeSets that lack Pods, Pods that say why they wait, and a view out of reach."""
+    return [
+        *_lacking(objects.workloads),
+        *_unreached(objects.apiservices),
+        *_blocked(objects.nodesets),
+        *_waiting(objects.pods),
+    ]
 
 
 def _lacking(workloads: Iterable[tuple[str, Json]]) -> Iterator[Symptom]:
@@ -58,6 +68,18 @@ def _blocked(nodesets: Iterable[Json]) -> Iterator[Symptom]:
             if one.get("type") in {"Accepted", "SlurmKnown"} and one.get("status") == "False":
                 text = f"NodeSet: {one.get('type')} is False: {one.get('reason')}: {one.get('message')}"
                 yield _symptom(found, text, "docs/kubernetes-events.md explains the reason.")
+
+
+def _unreached(apiservices: Iterable[Json]) -> Iterator[Symptom]:
+    """Yield an APIService that the API server does not reach: its Pods may be ready all the same."""
+    for found in apiservices:
+        for one in parts(part(found, "status"), "conditions"):
+            if one.get("type") == "Available" and one.get("status") == "False":
+                why = f"{one.get('reason')}: {one.get('message')}"
+                what = f"APIService: not available. Kubernetes deletes no namespace meanwhile: {why}"
+                yield Symptom(
+                    runbook="", what=what, where=str(part(found, "metadata").get("name")), fix=_REACH
+                )
 
 
 def _waiting(pods: Iterable[Json]) -> Iterator[Symptom]:
