@@ -52,6 +52,7 @@ from sunk_view import openapi, page_files, positions
 
 pytestmark = pytest.mark.lab
 
+COMPLETER = Path(__file__).parents[3] / "sunk_ctl/kubectl_complete-sunk"
 AGO = datetime.now(UTC) - timedelta(minutes=5)
 # After the tests, so that no answer looks old however long after this module's import they run.
 FRESH = AGO + timedelta(days=1)
@@ -460,6 +461,29 @@ def test_kubectl_finds_its_plugin_in_the_path_and_hands_words_and_kubeconfig_on(
 
     assert (found.returncode, found.stderr) == (0, "")
     assert "job 11 waits for its turn in Slurm, for " in found.stdout
+
+
+def test_kubectl_completes_commands_options_and_nothing_else_of_its_plugin(stage: Stage) -> None:
+    environment = stage.environment("alice")
+    folders = (Path(sys.executable).parent, COMPLETER.parent, environment["PATH"])
+
+    def completed(*words: str) -> list[str]:
+        command = [stage.lab.programs / "kubectl", "__complete", "sunk", *words]
+        path = ":".join(map(str, folders))
+        return subprocess.run(
+            command,
+            env={**environment, "PATH": path},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=240,
+        ).stdout.splitlines()
+
+    assert completed("dr") == ["drain", ":4"]
+    assert {"explain", "events", "status", "undrain"} <= {*completed("")}
+    assert {"--node", "--pod", "--follow"} <= {*completed("events", "--")}
+    assert completed("explain", "po") == ["pod", ":4"]
+    assert completed("explain", "pod", "") == [":4"]
 
 
 def test_sunkctl_shows_the_whole_to_an_administrator_and_no_control_character(stage: Stage) -> None:
