@@ -214,7 +214,7 @@ def view_stage(
         "TLS_PORT": port,
         "TLS_CERT_FILE": folder / "tls.crt",
         "TLS_KEY_FILE": folder / "tls.key",
-        "KUBECONFIG": _kubeconfig_of_account(lab, folder),
+        "KUBECONFIG": kubeconfig_of_account(lab, folder / "account.kubeconfig", "sunk-view", NAMESPACE),
     }
     variables = {f"SUNK_VIEW_{name}": str(value) for name, value in (needed | dict(settings)).items()}
     with (
@@ -279,11 +279,11 @@ def _lease() -> dict[str, object]:
     }
 
 
-def _kubeconfig_of_account(lab: KubeLab, folder: Path) -> Path:
-    token = lab.kubectl("create", "token", "sunk-view", "--namespace", NAMESPACE).strip()
+def kubeconfig_of_account(lab: KubeLab, file: Path, account: str, namespace: str) -> Path:
+    """Return *file* as the kubeconfig of a ServiceAccount, with a token."""
+    token = lab.kubectl("create", "token", account, "--namespace", namespace).strip()
     found = json.loads(lab.kubeconfig.read_text())
     found["users"] = [{"name": found["users"][0]["name"], "user": {"token": token}}]
-    file = folder / "account.kubeconfig"
     file.write_text(json.dumps(found))
     return file
 

@@ -17,11 +17,15 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from sunk_ctl.testing import (
+    NAMESPACE,
     RIGHTS,
     ViewStage,
     bus_settings,
+    kubeconfig_of_account,
     have_syncer_lead,
     nats_with_users,
+    sunkctl,
+    ui,
     view_stage,
 )
 from sunk_events import subjects
@@ -747,6 +751,35 @@ def test_ui_hands_a_browser_the_users_own_answers_and_nobody_elses(stage: Stage)
     assert "user erin may not" in jobs.json()["message"] or 'User "erin"' in jobs.json()["message"]
     assert page.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
     assert (secrets.status_code, unknown.status_code, other_name.status_code) == (404, 404, 403)
+
+
+def test_ui_asks_with_a_token_that_the_browser_never_gets_and_says_when_it_counts_no_more(
+    stage: Stage, tmp_path: Path
+) -> None:
+    account = ("serviceaccount", "watcher", "--namespace", "team-a")
+    bound = ("--clusterrole=sunk-view", "--serviceaccount=team-a:watcher")
+    stage.lab.kubectl("create", *account)
+    stage.lab.kubectl("create", "clusterrolebinding", "watcher", *bound)
+    config = kubeconfig_of_account(stage.lab, tmp_path / "kubeconfig", "watcher", "team-a")
+    token = json.loads(config.read_text())["users"][0]["user"]["token"]
+    environment = {**stage.environment("admin"), "KUBECONFIG": str(config)}
+
+    with ui(environment) as printed, httpx.Client(trust_env=False, timeout=60) as browser:
+        own = httpx.URL(printed)
+        browser.headers["Host"] = own.netloc.decode()
+        base = str(own.copy_with(host="127.0.0.1")).removesuffix("page/index.html")
+        shown = {path: browser.get(f"{base}{path}") for path in ("page/index.html", "nodes", "jobs", "locks")}
+        stage.lab.kubectl("delete", *account)
+        # The API server remembers a token for some seconds.
+        wait_for("the end of the token", lambda: browser.get(f"{base}nodes").status_code == 401, 60)
+        ended = browser.get(f"{base}nodes").json()
+    again = sunkctl(environment, "status")
+
+    assert {path: answer.status_code for path, answer in shown.items()} == dict.fromkeys(shown, 200)
+    assert [row["job"] for row in shown["jobs"].json()["items"]] == [11, 12]
+    assert not any(token in f"{answer.headers}{answer.text}" for answer in shown.values())
+    assert "log in again" in ended["message"]
+    assert (again.returncode, "the API server does not know you: log in again" in again.stderr) == (3, True)
 
 
 def test_top_without_a_terminal_prints_one_status_after_the_other(stage: Stage) -> None:
