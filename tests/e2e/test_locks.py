@@ -112,7 +112,7 @@ def stays_drained(stage: Stage, node: ComputeNode, *, for_s: float) -> None:
 
 
 def test_an_srun_that_waits_for_a_pod_says_at_its_terminal_which_node_that_leaves_and_by_when(
-    stage: Stage,
+    stage: Stage, request: pytest.FixtureRequest
 ) -> None:
     do, name, (node, terminal, *_) = stage.deeds, fresh("leaves"), stage.nodes
     do.kube.create(manifests.slow_pod(name, node.kube_node, leaves_after_s=199))
@@ -123,9 +123,15 @@ def test_an_srun_that_waits_for_a_pod_says_at_its_terminal_which_node_that_leave
     def shown() -> list[str]:
         return stage.in_slurmd(terminal, "cat", file).splitlines()
 
+    began = time.monotonic()
     stage.in_slurmd(terminal, "bash", "-c", line)
     said = rf"srun: job \d+ waits: 1 Pod has to leave node {node.node}, the last by \d\d:\d\d:\d\d UTC"
     until("what it waits for", lambda: any(re.fullmatch(said, one) for one in shown()), shown)
+    # A JUnit file of the run has it (--junitxml).
+    request.node.user_properties.append(("seconds until srun says why it waits", time.monotonic() - began))
+    # It is said while the job waits: the Pod is still there, and the Node is not locked yet.
+    assert phase(stage, name) == "Running"
+    do.locked(node, "pending")
     assert "ran" not in shown()
     let_go(stage, name)
     until("its end", lambda: {"ran", "ended=0"} <= {*shown()}, shown)
