@@ -42,6 +42,7 @@ SECONDS: Final = 40
 """So long an ordinary Pod takes to leave."""
 SECRET_BYTES: Final = 12
 """Shorter values of Secrets are words such as a user's name."""
+APISERVICE: Final = "v1alpha1.view.sunk.coreweave.com"
 CONDITION: Final = "PhaseState"
 CHROMIUM: Final = "/usr/bin/chromium"
 PATIENCE_MS: Final = 90_000
@@ -148,6 +149,13 @@ class Cluster(Installation):
         """Return a Pod's phase."""
         return self.lab.kubectl("-n", team, "get", "pod", name, "-o", "jsonpath={.status.phase}")
 
+    def move_port(self, target: str) -> None:
+        """Have the API server connect to the port *target* of the view's Pods, a number or a name."""
+        value = int(target) if target.isdecimal() else target
+        patch = [{"op": "replace", "path": "/spec/ports/0/targetPort", "value": value}]
+        words = ("patch", "service", "sunk-view", "--type=json", "-p", json.dumps(patch))
+        self.lab.kubectl("-n", SUNK_NAMESPACE, *words)
+
     def secrets(self) -> dict[str, str]:
         """Return each value of each Secret of both releases, in each form that a text may have of it."""
         found: dict[str, str] = {}
@@ -205,7 +213,7 @@ def test_the_api_is_available_and_an_administrator_sees_the_whole(cluster: Clust
         "wait",
         "--for=condition=Available",
         "--timeout=120s",
-        "apiservice/v1alpha1.view.sunk.coreweave.com",
+        f"apiservice/{APISERVICE}",
     )
     cluster.lab.kubectl(*service)
 
@@ -222,6 +230,7 @@ def test_the_api_is_available_and_an_administrator_sees_the_whole(cluster: Clust
     assert status()["nodes"] == {"idle": 1}
     assert {one["service"] for one in status()["services"] if one["leader"]} >= {"syncer", "metrics-exporter"}
     assert "ClusterRole sunk-view" in cluster.sunkctl("alice", "status", status=3)
+    assert cluster.sunkctl("carol", "top", "--count", "2").count("Slurm cluster prod") == 2
 
 
 def test_an_explanation_changes_as_what_holds_the_pod_up_does(cluster: Cluster) -> None:
@@ -299,6 +308,28 @@ def test_a_node_is_drained_and_comes_back_by_the_services_behind_it(cluster: Clu
 
     assert "bad fan" in told
     wait_for("the undrain", lambda: cluster.drains() == {}, 60)
+
+
+def test_an_undrain_says_that_a_drain_of_slurms_administrators_stays_and_what_lifts_it(
+    cluster: Cluster,
+) -> None:
+    node = cluster.slurm_node()
+    lift = f"scontrol update nodename={node} state=undrain"
+    cluster.login(f"scontrol update nodename={node} state=drain reason='bad cable'")
+
+    def says() -> str:
+        done = cluster.run("carol", "undrain", node)
+        assert done.exit_code == 0, done.stderr
+        return done.stderr
+
+    try:
+        wait_for("what stays", lambda: "bad cable" in says(), 120, pause_s=1.0)
+        assert f"This lifts it, in Slurm: {lift}" in says()
+        assert cluster.drains() == {node: "bad cable"}
+    finally:
+        cluster.login(lift)
+    wait_for("no word of it", lambda: "bad cable" not in says(), 120, pause_s=1.0)
+    assert cluster.drains() == {}
 
 
 def test_a_bundle_has_the_logs_of_both_releases_and_no_value_of_their_secrets(
@@ -406,6 +437,10 @@ def test_doctor_finds_nothing_wrong_and_then_what_is_taken_away(cluster: Cluster
         says(f"{namespace}/{name}", *wanted)
         scale(kind, name, namespace, int(found))
         wait_for("nothing wrong again", is_well, 240)
+    cluster.move_port("8444")  # As with a firewall: its Pods are ready, and the API server reaches none.
+    says(APISERVICE)
+    cluster.move_port("https")
+    wait_for("nothing wrong again", is_well, 240)
     refused = cluster.run("alice", "doctor", "--namespace", NAMESPACE)
 
     assert refused.exit_code == 3
