@@ -5,6 +5,8 @@ lowered by values, as far as a cause lasts seconds here in place of minutes: bef
 is found. What a gauge tells goes once the cause is taken away as its runbook says. What a counter tells stays
 for the hour that its alert looks back.
 
+With Slurm 26.05 only `./task test:nightly` makes them.
+
 The Nodes of a lab have one clock, so one service has another by Debian's libfaketime.
 """
 
@@ -37,6 +39,7 @@ from sunk_lab.kube.prerequisites import unpacked
 from sunk_lab.processes import stopped, wait_for
 from sunk_lab.reserved import reserved_lab
 from sunk_lab.slurm.cluster_images import REGISTRY, SLURM
+from sunk_lab.slurm.releases import SLURM_24_11, SLURM_26_05, Release
 from sunk_nodeset_controller.certificates.issuing import Pair, names_of, new_authority, new_server
 
 pytestmark = [
@@ -58,6 +61,7 @@ THRESHOLDS: Final = {
     "SunkDrainOutlivesCause": 60,
 }
 STATE: Final = "/var/spool/slurmctld/state"
+OLDER: Final = "/tmp/older"  # noqa: S108 - of a container
 GONE: Final = "/gone"
 RULES_CRD: Final = "prometheusrules.monitoring.coreos.com"
 AUTHORITY: Final = "sunk-nats-authority"
@@ -261,12 +265,20 @@ def _encoded(content: dict[str, bytes]) -> dict[str, str]:
     return {name: base64.b64encode(data).decode() for name, data in content.items()}
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Generator[Cluster]:
+def _ids(release: Release) -> str:
+    return f"slurm {release.version}"
+
+
+@pytest.fixture(
+    scope="module",
+    params=[SLURM_24_11, pytest.param(SLURM_26_05, marks=pytest.mark.nightly)],
+    ids=_ids,
+)
+def cluster(request: pytest.FixtureRequest) -> Generator[Cluster]:
     config = from_environment()
     package = unpacked("libfaketime", cache=config.cache, say=print)
     with reserved_lab() as lab:
-        made = Cluster(lab, nodes=NODES)
+        made = Cluster(lab, nodes=NODES, slurm=request.param)
         made.libfaketime = next(package.glob("usr/lib/*/faketime/libfaketime.so.1")).read_bytes()
         install(made, config.cache, lambda _line: None)
         yield made
@@ -357,14 +369,18 @@ def test_a_placeholder_whose_pod_and_placement_are_gone_is_named(cluster: Cluste
 
 
 def test_pods_whose_jobs_slurmctld_has_lost_are_named(cluster: Cluster) -> None:
+    controller = ("exec", "slurm-controller-0", "-c", "slurmctld", "--", "bash", "-c")
+    lose = f"cd {STATE}; rm -f job_state* last_job_id"
+    if cluster.slurm is SLURM_26_05:  # It does not start without these files, so it gets older ones.
+        cluster.kubectl(*controller, f"mkdir {OLDER}; cp -p {STATE}/job_state* {STATE}/last_job_id {OLDER}")
+        lose = f"{lose}; cp -p {OLDER}/* ."
     cluster.place("kept")
     cluster.await_running("kept")
     assert "SunkPodsWithoutJob" not in cluster.findings()
-    controller = ("exec", "slurm-controller-0", "-c", "slurmctld", "--", "bash", "-c")
     (process,) = processes_of(cluster.uids("pod")["slurm-controller-0"], "slurmctld")
 
     os.kill(process, signal.SIGSTOP)  # It would write them once more.
-    cluster.kubectl(*controller, f"cd {STATE}; rm -f job_state* last_job_id")
+    cluster.kubectl(*controller, lose)
     os.kill(process, signal.SIGKILL)
 
     cluster.names("SunkPodsWithoutJob")
