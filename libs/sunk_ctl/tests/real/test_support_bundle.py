@@ -26,12 +26,37 @@ PASSWORD: Final = "Hunter2-plain"  # noqa: S105 - made up
 RANDOM: Final = "pV7kQ2xZ9mB4nC8sD1fG6hJ3kL5qW0eR7tY2uI9oP4aS"
 TOKEN: Final = "eyJhbGciOiJIUzI1NiIsImtpZCI6ImEifQ.eyJzdW4iOiJub2RlMSIsImV4cCI6MX0.c2lnbmF0dXJlLXg"  # noqa: S105 - made up
 BINARY: Final = b64encode(bytes(range(64))).decode()
-PLANTED: Final = (PASSWORD, RANDOM, TOKEN, BINARY)
+SEED: Final = f"SUAM{'LK45GT7ZQ2XHWB3NYDCPJ6VRA' * 2}OEF2"
+"""As a user of NATS has one."""
+CRYPT: Final = "$6$rounds=5000$c2FsdHNhbHQ$Zk1kq0xv9bUu7yQw3eRt5yUi8oPa1sDf4gHj6kLz2xCv"
+MYSQL: Final = "s1urm-DBD"
+REGISTRY: Final = "pull-Secret-7"
+DOCKER: Final = json.dumps(
+    {
+        "auths": {
+            "registry.example": {
+                "username": "bot",
+                "password": REGISTRY,
+                "auth": b64encode(f"bot:{REGISTRY}".encode()).decode(),
+            }
+        }
+    }
+)
+PLANTED: Final = (
+    *(PASSWORD, RANDOM, TOKEN, BINARY, SEED, CRYPT, MYSQL, REGISTRY),
+    b64encode(f"bot:{REGISTRY}".encode()).decode(),
+    b64encode(DOCKER.encode()).decode(),
+)
 PRINTED: Final = f"""\
 echo '{{"level":"info","message":"starting","nats_password":"{PASSWORD}"}}'
 echo 'nats: Authorization Violation at nats://syncer:{PASSWORD}@nats:4222'
 echo 'X-SLURM-USER-TOKEN: {TOKEN}'
 echo 'decoding {TOKEN} and {RANDOM} failed'
+echo 'no account has the user of {SEED}'
+echo 'login:x:{CRYPT}:20000::::'
+echo '+ mysql --host=db -u slurm -p{MYSQL} slurm_acct_db'
+echo '{DOCKER}'
+echo 'dockerconfigjson: {b64encode(DOCKER.encode()).decode()}'
 echo -e 'ldap:\\n  bindpw: |\\n    {PASSWORD}\\n  uri: ldap://directory'
 echo '-----BEGIN PRIVATE KEY-----'; echo '{BINARY}'; echo '-----END PRIVATE KEY-----'
 echo 'the last line stays'
@@ -58,6 +83,13 @@ def objects() -> list[dict[str, object]]:
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
         {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"password": PASSWORD}},
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {**metadata, "name": "registry"},
+            "type": "kubernetes.io/dockerconfigjson",
+            "stringData": {".dockerconfigjson": DOCKER},
+        },
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -148,6 +180,8 @@ def test_a_bundle_holds_logs_settings_and_states_and_no_secret(lab: KubeLab, tmp
     log = files[f"{folder}/logs/gpu-0/main.log"]
     for planted in PLANTED:
         assert [name for name, text in files.items() if planted in text] == []
+    assert "no account has the user of [redacted]" in log
+    assert "+ mysql --host=db -u slurm -p[redacted] slurm_acct_db" in log
     assert "the last line stays" in log
     assert "uri: ldap://directory" in log
     assert '"message":"starting"' in log
