@@ -5,6 +5,8 @@ import re
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import pytest
@@ -29,6 +31,12 @@ from sunk_kube.errors import (
     KubeUnauthorizedError,
     KubeUnavailableError,
 )
+from sunk_runtime.errors import TransientError
+from sunk_view.states import ClusterStates
+
+if TYPE_CHECKING:
+    from sunk_runtime.jetstream import Bus
+    from sunk_runtime.views import StateView
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = T0 + timedelta(minutes=5)
@@ -141,6 +149,17 @@ def test_what_to_do_next_is_said_by_who_does_not_answer(text: str, step: str, ot
     assert error.status == NOT_NOW
     assert step in str(error)
     assert other not in str(error)
+
+
+def test_a_silent_bus_is_known_by_the_views_own_words() -> None:
+    states = ClusterStates(cast("Bus", None), "c1", silent_s=15)
+    view = cast("StateView[Any]", SimpleNamespace(require_complete=lambda: None, age_s=75.0))
+    with pytest.raises(TransientError) as silent:
+        states.require(view)
+
+    error = refusal(KubeUnavailableError(f"get /apis/x: HTTP 503: not now: {silent.value}"), "/status")
+
+    assert "name=sunk-nats" in str(error)
 
 
 @pytest.mark.parametrize(
