@@ -70,10 +70,11 @@ With the `nats` command (`--inbox-prefix _INBOX.subscriber-billing`, which that 
 ```sh
 nats sub '{subjects.EVERYTHING}'                           # everything, as it happens
 nats sub '{subjects.facts(SHOWN, NodeDrained)}'      # one fact, every node of one cluster
-nats consumer add {subjects.fact_stream(SHOWN)} subscriber-billing --pull --ack explicit --deliver all
-nats kv get {subjects.bucket(SHOWN, SlurmNodeState)} gpu-000-012         # how one node is
+nats consumer add {subjects.fact_stream(SHOWN)} subscriber-billing --pull --ack explicit \\
+    --deliver all --defaults
+nats kv get {subjects.bucket(SHOWN, SlurmNodeState)} gpu-000-012 --raw   # how one node is
 nats consumer add {subjects.bucket_stream(NODES)} subscriber-billing --pull --ack none \\
-    --deliver subject --filter '{subjects.bucket_keys(NODES)}'
+    --deliver subject --filter '{subjects.bucket_keys(NODES)}' --defaults
 ```
 
 A plain subscription receives what happens while it is connected. A durable consumer of the stream also
@@ -126,7 +127,7 @@ is stored: a crash repeats a fact and never skips one. By the time you read it, 
 
 ## A state
 
-`nats kv get {subjects.bucket(SHOWN, SlurmNodeState)} gpu-000-012`:
+`nats kv get {subjects.bucket(SHOWN, SlurmNodeState)} gpu-000-012 --raw`:
 
 ```json
 {latest(tag_of(SlurmNodeState)).read_text().strip()}

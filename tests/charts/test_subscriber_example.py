@@ -1,17 +1,23 @@
 """The examples for other teams, on NATS servers that have the users of the chart."""
 
 import re
+import shlex
 import sqlite3
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import helm_python as helm
+import msgspec
 import pytest
+from anyio import to_thread
 from nats.aio.client import Client
 
+from sunk_events import subjects
+from sunk_events.nodes import SlurmNodeState
 from sunk_lab.charts import render
 from sunk_lab.config import from_environment
 from sunk_lab.kube import go
@@ -20,12 +26,17 @@ from sunk_lab.nats import NatsServer
 from sunk_lab.ports import free_ports
 from sunk_lab.processes import Processes, run
 from sunk_runtime.errors import PermanentError
-from sunk_runtime.jetstream import BusSettings, connect
+from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import until
 
 ROOT: Final = Path(__file__).parents[2]
 EXAMPLES: Final = ROOT / "examples"
 FACT: Final = ROOT / "tests/contract/golden/sunk.syncer.v1.node_drained.json"
+STATE: Final = ROOT / "tests/contract/golden/sunk.syncer.v1.slurm_node.2.json"
+EVENTS_PAGE: Final = ROOT / "docs/events.md"
+NATSCLI: Final = "github.com/nats-io/natscli@v0.4.0"
+NATSCLI_DIGEST: Final = "h1:TVNhf1cV1xKS21OknR/7jBvO1PP4yynRqI9Si31AEk8="
+CONSUMED: Final = ("SUNK_EV_prod", "KV_SUNK_prod_slurm_node")
 SUBJECT: Final = "sunk.ev.prod.slurm.node.gpu-000-012.drained"
 USER: Final = "subscriber-billing"
 PASSWORD: Final = "p1"  # noqa: S105 - of a server of this test alone.
@@ -182,6 +193,88 @@ async def test_a_subscriber_that_knows_the_authority_hears_by_tls(
                 return "gpu-000-012" in programs.log_of("run-1").read_text()
 
             await until(is_told)
+
+
+def shell_lines() -> list[list[str]]:
+    """Return the words of each command in the page's example for a shell, of the cluster ``prod``."""
+    block = EVENTS_PAGE.read_text().partition("```sh\n")[2].partition("```")[0]
+    found = [shlex.split(line, comments=True) for line in block.replace("\\\n", " ").splitlines()]
+    return [[re.sub(r"(?<=[._])lab(?=[._]|$)", "prod", word) for word in words] for words in found]
+
+
+def nats_command(folder: Path) -> Path:
+    """Return the command ``nats``, compiled in *folder*."""
+    compiler = go.find(from_environment().cache, say=print)
+    source = go.source(compiler, NATSCLI, NATSCLI_DIGEST, folder)
+    go.compiled(compiler, source, "./nats", folder / "nats-command")
+    return folder / "nats-command"
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.anyio
+async def test_each_line_of_the_page_for_a_shell_works_as_another_teams_user(
+    servers: tuple[NatsServer, NatsServer], tmp_path: Path, programs: Processes
+) -> None:
+    ours, theirs = servers
+    (nats, *_), *_ = lines = shell_lines()
+    follow = [words for words in lines if words[1] == "sub"]
+    command = nats_command(tmp_path)
+    password = tmp_path / "password"
+    password.write_text(PASSWORD)
+    mirror = {"SUNK_MIRROR_URL": theirs.url, "SUNK_MIRROR_USER": "keeper", "SUNK_MIRROR_LOOK_S": "0.2"}
+    mirror |= {"SUNK_MIRROR_CLUSTERS": "prod", "SUNK_MIRROR_PASSWORD_FILE": str(password)}
+    as_team = {"NATS_URL": theirs.url, "NATS_USER": USER, "NATS_PASSWORD": PASSWORD, "HOME": str(tmp_path)}
+
+    def words_of(line: list[str]) -> list[str | Path]:
+        return [command, "--inbox-prefix", f"_INBOX.{USER}", *line[1:]]
+
+    programs.spawn("mirrors", [sys.executable, "-m", "sunk_runtime.mirroring"], env=mirror)
+    admin = BusSettings(url=ours.url, user="admin", password_file=password)
+    async with connect(admin, "test") as bus:
+        await bus.provision("prod", admin)
+        bucket = subjects.bucket("prod", SlurmNodeState)
+        await bus.publish(subjects.key_subject(bucket, "gpu-000-012"), STATE.read_bytes())
+        for number, line in enumerate(follow, 1):
+            programs.spawn(f"run-{number}", words_of(line), env=as_team)
+
+        async def are_printed() -> bool:
+            await bus.publish(SUBJECT, FACT.read_bytes())
+            for number in range(1, len(follow) + 1):
+                programs.require(f"run-{number}")
+            logs = [programs.log_of(f"run-{number}").read_text() for number in range(1, len(follow) + 1)]
+            return all("gpu-000-012" in log for log in logs)
+
+        await until(are_printed)
+        as_user = BusSettings(url=theirs.url, user=USER, password_file=password)
+        async with connect(as_user, "subscriber") as other:
+            await until(lambda: has_messages(other, CONSUMED))
+        done = {
+            " ".join(line): await to_thread.run_sync(partial(run, *words_of(line), env=as_team))
+            for line in lines
+            if line not in follow
+        }
+    async with connect(as_user, "subscriber") as other:
+        made = [await other.js.consumer_info(stream, USER) for stream in CONSUMED]
+
+    assert [line[:3] for line in lines] == [
+        *([nats, "sub", "sunk.ev.>"], [nats, "sub", "sunk.ev.prod.slurm.node.*.drained"]),
+        *([nats, "consumer", "add"], [nats, "kv", "get"], [nats, "consumer", "add"]),
+    ]
+    (state,) = (text for words, text in done.items() if " kv get " in words)
+    assert msgspec.json.decode(state) == msgspec.json.decode(STATE.read_bytes())
+    facts, states = (one.config for one in made)
+    assert (facts.ack_policy, facts.deliver_policy) == ("explicit", "all")
+    assert (states.ack_policy, states.deliver_policy) == ("none", "last_per_subject")
+    assert states.filter_subject == f"$KV.{bucket}.>"
+
+
+async def has_messages(bus: Bus, streams: Iterable[str]) -> bool:
+    """Whether the keeper has mirrored each of *streams*, and something in it."""
+    try:
+        return all([(await bus.js.stream_info(stream)).state.messages for stream in streams])
+    except PermanentError:  # There is none yet.
+        return False
 
 
 async def is_acknowledged(server: NatsServer, password: Path) -> bool:
