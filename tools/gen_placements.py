@@ -16,7 +16,7 @@ from generated import settle
 from msgspec.structs import replace
 
 from sunk_events.placements import PlacementPhase, PlacementState
-from sunk_pod_scheduler.placement.actions import Action, Forget, Submit, TellLoss
+from sunk_pod_scheduler.placement.actions import Action, Forget, ReportLoss, Submit
 from sunk_pod_scheduler.placement.decide import decide
 from sunk_pod_scheduler.placement.limits import Limits
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobUnknown, PodSeen
@@ -120,7 +120,7 @@ def changes() -> set[tuple[str, str]]:
         ):
             known = seen(one, before, its_job, announced_on=node, is_release_requested=is_asked)
             action = decide(known, LATER, Limits())
-            if isinstance(action, TellLoss):  # What follows is decided once the loss is stored.
+            if isinstance(action, ReportLoss):  # What follows is decided once the loss is stored.
                 known = replace(known, placement=replace(action.state, lost=T0))
                 action = decide(known, LATER, Limits())
             after = _phase_after(action)

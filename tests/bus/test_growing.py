@@ -311,7 +311,7 @@ def test_the_streams_must_have_space_twice(used_mib: int, *, fits: bool) -> None
 
 
 async def test_without_that_space_nothing_is_copied(one: Bus, three: Bus) -> None:
-    with pytest.raises(PermanentError, match="has them twice for a while"):
+    with pytest.raises(PermanentError, match="hold them twice for some time"):
         await grow(one, three, volume_mib=1)
 
     assert await names_of(three) == []

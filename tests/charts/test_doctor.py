@@ -73,7 +73,9 @@ def test_that_tenants_may_stay_on_locked_nodes_is_said_unless_such_pods_are_refu
         return list(DOCTOR["left_open"](DOCTOR["Cluster"](**GOOD, bearers=actions)))
 
     (warning,) = told(bearers)
-    assert warning.startswith("WARNING: any tenant may stay on a Node that is locked for a Slurm job: " + why)
+    assert warning.startswith(
+        "WARNING: Pods of any tenant can stay on a Node that is locked for a Slurm job: " + why
+    )
     assert warning.endswith("set admissionPolicies.lockBearers.action to Deny")
     assert told(("Deny",)) == []
 
@@ -138,11 +140,11 @@ def test_of_a_bus_that_is_not_seen_nothing_is_recommended() -> None:
     [
         ({}, {"version": (1, 30)}, "version: 1.30 lacks"),
         ({}, {"denied": ("clusterroles",)}, "rights: you may not create clusterroles"),
-        ({}, {"class_is_default": {"slow": False}}, "storage: no class is the default"),
+        ({}, {"class_is_default": {"slow": False}}, "storage: no StorageClass is the default"),
         (
             {"mariadb": {"storageClassName": "fast"}},
             {},
-            "storage: there is no class fast: name one",
+            "storage: there is no StorageClass fast: name one",
         ),
         ({}, {"standard": "restricted"}, "Pod security: slurmd and sshd start as root"),
         ({}, {"nodes": (node("c", kind="cpu"),)}, "compute.nodes.gpu: no Node has the labels"),

@@ -179,8 +179,8 @@ def test_the_label_of_gpu_feature_discovery_needs_no_entry(tmp_path: Path, drive
 @pytest.mark.parametrize(
     ("devices", "model", "why"),
     [
-        (0, DRIVER, "the Node has gpu:h100:2, and this container 0 of its devices"),
-        (1, DRIVER, "and this container 1 of its devices"),
+        (0, DRIVER, "the Node has gpu:h100:2, and this container has 0 of its devices"),
+        (1, DRIVER, "and this container has 1 of its devices"),
         (2, "NVIDIA L4", "and the driver knows 0 GPUs of that name"),
     ],
 )
@@ -191,4 +191,4 @@ def test_a_slurmd_that_does_not_find_them_announces_none_and_says_why(
 
     assert gres == ""
     assert why in said
-    assert "they are not announced" in said
+    assert "slurmd does not announce them" in said

@@ -347,7 +347,7 @@ def test_where_we_evict_neither_a_priority_class_that_stays_nor_a_daemonset_is_c
     wait_for("the policy to hold", lambda: bool(tenant.told(critical)))
 
     assert "spec.priorityClassName: system-node-critical lets this Pod stay" in tenant.told(critical)
-    assert "metadata.ownerReferences: that a DaemonSet controls it lets" in tenant.told(
+    assert "metadata.ownerReferences: a DaemonSet as its controller lets" in tenant.told(
         pod("a", owners=[owner])
     )
     assert tenant.told(pod("a", owners=[owner | {"controller": False}])) == ""
@@ -355,4 +355,4 @@ def test_where_we_evict_neither_a_priority_class_that_stays_nor_a_daemonset_is_c
     tenant.create(pod("adopted"))
     patch = json.dumps({"metadata": {"ownerReferences": [owner]}})
     adopt = ("-n", "bearers-team", "patch", "pod", "adopted", "--type=merge", "-p", patch)
-    assert "that a DaemonSet controls it" in said(lambda: tenant.kubectl(*adopt))
+    assert "a DaemonSet as its controller" in said(lambda: tenant.kubectl(*adopt))

@@ -122,7 +122,7 @@ def test_no_other_pod_has_the_key_of_the_authority() -> None:
     [
         ({"tls": {"generate": True, "existingSecret": "mine"}}, "set one of the two"),
         ({"tls": {"generate": True}, "enabled": False, "url": "nats://bus:4222"}, "nats.enabled is false"),
-        ({"tls": {"names": ["bus.example.com"]}}, "nats.tls.names: they are names"),
+        ({"tls": {"names": ["bus.example.com"]}}, "nats.tls.names: these names go into"),
         ({"tls": {"generate": True, "names": ["192.0.2.1"]}}, "192.0.2.1 is an address"),
     ],
     ids=["two certificates", "another NATS", "names of no certificate", "an address"],

@@ -131,7 +131,7 @@ def test_the_schema_refuses_what_plugstack_conf_would_read_differently(
 @pytest.mark.parametrize(
     ("plugins", "why"),
     [
-        ([GREET, GREET], 'two have the name "greet"'),
+        ([GREET, GREET], 'two plugins have the name "greet"'),
         ([OTHER | {"libraries": [{"path": "/a/x.so"}, {"path": "/b/x.so"}]}], 'with the file name "x.so"'),
     ],
     ids=["names", "files"],

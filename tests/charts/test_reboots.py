@@ -109,7 +109,7 @@ def test_scontrol_reboot_waits_for_the_job_asks_the_platform_and_the_node_serves
     wait_for("the condition on the Node", lambda: bool(cluster.asked()), 120)
     (asked,) = cluster.asked()
     assert (asked["status"], asked["reason"]) == ("True", REASON)
-    assert asked["message"] == f"reboot of {node} asked for by slurm/slurm-controller-0"
+    assert asked["message"] == f"slurm/slurm-controller-0 requested a reboot of {node}"
 
     cluster.restart_machine(MACHINE, CONDITION)
     comes_back(cluster, node)

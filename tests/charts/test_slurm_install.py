@@ -768,7 +768,7 @@ def test_a_cluster_changes_to_tls_while_jobs_start_on_old_nodes_and_then_no_toke
     first, *others = sorted(old)
     replace(first)
     works("tls-on-some-nodes")
-    with pytest.raises(LabError, match=f"the Pod {others[0]} was made without the CA"):
+    with pytest.raises(LabError, match=f"the Pod {others[0]} was created without the CA"):
         install(required=True)
     replace(*others)
 
@@ -806,7 +806,7 @@ def phase(cluster: Cluster, pod: str) -> str:
     ("values", "why"),
     [
         ({}, "clusterName: prod has the NodeSet slurm/slurm-cpu already"),
-        ({"clusterName": "stage"}, "clusterName: the sunk release knows no Slurm cluster stage"),
+        ({"clusterName": "stage"}, "clusterName: the sunk release has no Slurm cluster stage"),
         (
             {"clusterName": "stage", "scheduler": {"name": "slurm-slurm"}},
             "is served by slurm/slurm-scheduler",
@@ -829,7 +829,7 @@ def phase(cluster: Cluster, pod: str) -> str:
         ),
         (
             {"clusterName": "stage", "nats": {"existingSecret": "x"}, "sunk": {"lockKey": "a/b"}},
-            "sunk.lockKey: the sunk release locks Nodes by the taint sunk.coreweave.com/lock",
+            "sunk.lockKey: the sunk release locks Nodes with the taint sunk.coreweave.com/lock",
         ),
     ],
     ids=[

@@ -153,7 +153,7 @@ def stateful_set(chart: Path, kind: str, **values: Any) -> dict[str, Any]:  # no
         (
             {"controller": {"stateVolume": {"storageClassName": "fast"}}},
             {},
-            'controller.stateVolume.storageClassName: the volume is of class "fast"',
+            'controller.stateVolume.storageClassName: the volume has class "fast"',
         ),
         (
             {},
@@ -412,7 +412,7 @@ def test_tls_of_the_hooks_changes_only_while_every_compute_pod_finds_the_gateway
     check(other, new, generate=True, required=False, before=both)
     for tls in ({}, {"generate": True, "required": False}):
         with pytest.raises(
-            helm.HelmRenderError, match=r"the Pod cpu-0 calls the hook gateway by TLS alone, .* hooks-tls,"
+            helm.HelmRenderError, match=r"the Pod cpu-0 calls the hook gateway only with TLS, .* hooks-tls,"
         ):
             check(other, new, before=alone, **tls)
 

@@ -184,9 +184,9 @@ def test_a_wrong_value_is_refused_with_its_path(
             {"directory": {"sssdConfig": "services = nss", "existingSecret": "ldap"}},
             "directory.sssdConfig: has no effect with directory.existingSecret",
         ),
-        ({"directory": {"sssdConfig": "services = pam"}}, "directory.sssdConfig: runs no nss"),
+        ({"directory": {"sssdConfig": "services = pam"}}, "directory.sssdConfig: does not run nss"),
         ({"scheduler": {"userId": 0}}, "scheduler.userId: Pods through Slurm never run as root"),
-        ({"scheduler": {"scope": {"namespaces": ["a"]}}}, "scheduler.scope.namespaces: has no meaning"),
+        ({"scheduler": {"scope": {"namespaces": ["a"]}}}, "scheduler.scope.namespaces: has no effect"),
         ({"accounting": {"external": {"host": "db"}}}, "accounting.external.existingSecret: is missing"),
         (
             {"accounting": {"enabled": False, "enforce": "limits"}},

@@ -82,7 +82,7 @@ def test_a_login_node_has_the_program_and_starts_where_it_cannot_have_it(
 
     assert done.stdout == "starts\n"
     assert (machine / place / "sunkctl").exists() == is_there
-    assert ("have them call" in done.stderr) == (may == "true" and not is_there)
+    assert ("users can call" in done.stderr) == (may == "true" and not is_there)
 
 
 SSSD: Final = """#!/bin/bash
@@ -512,7 +512,7 @@ def test_a_node_that_somebody_set_down_keeps_its_record_until_slurm_has_it_up(
     ran = run_in(machine, call, SLURM_CONF=str(conf))
 
     assert ran.stdout == ("deleted\n" if is_forgotten else "")
-    assert ("keeps its size" in ran.stderr) != is_forgotten
+    assert ("keeps the former size" in ran.stderr) != is_forgotten
 
 
 @pytest.mark.lab
@@ -969,7 +969,7 @@ def test_a_slurmd_is_ready_when_it_listens_and_takes_what_connects(address: str)
         listener.listen()
         assert is_ready(listener) == ""
         with socket.create_connection((address, port)):  # The kernel answers, as it does for a hung slurmd.
-            assert is_ready(listener) == f"slurmd does not take what connects to port {port}\n"
+            assert is_ready(listener) == f"slurmd does not accept connections to port {port}\n"
             listener.accept()[0].close()
             assert is_ready(listener) == ""
 

@@ -79,15 +79,15 @@ def test_a_wrong_value_is_refused_with_its_path(
         ),
         (
             {"nats": {"persistence": {"maxFileStore": "2GiB"}}},
-            "maxFileStore: 2GiB are too little for 2 Slurm clusters: at least 2560MiB",
+            "maxFileStore: 2GiB is too small for 2 Slurm clusters: set at least 2560MiB",
         ),
         (
             {"nats": {"persistence": {"maxFileStore": "11GiB"}}},
-            "maxFileStore: 11GiB are more than the volume of 10Gi",
+            "maxFileStore: 11GiB is more than the volume of 10Gi",
         ),
         (
             {"nats": {"subscribers": ["billing"], "teams": {"persistence": {"maxFileStore": "2GiB"}}}},
-            "nats.teams.persistence.maxFileStore: 2GiB are too little for 2 Slurm clusters: at least 2304MiB",
+            "nats.teams.persistence.maxFileStore: 2GiB is too small for 2 Slurm clusters: set at least 2304",
         ),
         (
             {"nodesetController": {"topology": {"kind": "tree"}}},
@@ -99,7 +99,7 @@ def test_a_wrong_value_is_refused_with_its_path(
         ),
         (
             {"nats": {"growing": True}},
-            "nats.growing: one server does not grow to one: set nats.replicas to 3",
+            "nats.growing: there is only one server to grow to: set nats.replicas to 3",
         ),
         ({"nats": {"enabled": False}}, "nats.url: name the address of the bus, or set nats.enabled"),
     ],

@@ -272,7 +272,7 @@ def test_an_explanation_changes_as_what_holds_the_pod_up_does(cluster: Cluster) 
     assert "web" not in of_pod
     says(f"bound to {NODE} for job {own}")
     cluster.place("team-a", "fast", nodeSelector={"example.com/disk": "nvme"})
-    says("no Slurm node fits what the Pod asks of its Node", pod="fast")
+    says("no Slurm node fits what the Pod requires of its Node", pod="fast")
     cluster.lab.kubectl("label", "node", NODE, "example.com/disk=nvme")
     says(f"bound to {NODE}", pod="fast")
     cluster.lab.kubectl("-n", "team-a", "delete", "pod", "fast")
@@ -477,6 +477,6 @@ def test_a_drained_node_is_rebooted_and_serves_again(cluster: Cluster) -> None:
     ran = cluster.login("cd /tmp && timeout 100 srun --immediate=90 -n1 hostname")
 
     assert "cordon" in not_drained
-    assert asked["message"] == f"reboot of {node} asked for by sunkctl: new firmware"
+    assert asked["message"] == f"sunkctl requested a reboot of {node}: new firmware"
     assert ran.strip() == node
     assert cluster.asked() == []

@@ -305,13 +305,13 @@ def test_a_pod_through_slurm_is_not_removed_before_its_containers_have_ended(lab
     shown = ("-n", "team", "get", "pod", "runs", "-o", "jsonpath={.status.phase}")
     wait_for("it to run", lambda: tenant.kubectl(*shown) == "Running")
     for how, why in (
-        (("--force", "--grace-period=0"), "a Pod through Slurm ends before it is removed"),
+        (("--force", "--grace-period=0"), "a Pod through Slurm must end before it is removed"),
         (("--grace-period=86400",), "86400: a Pod through Slurm has at most 20 seconds to end"),
     ):
         with pytest.raises(LabError, match=why):
             delete(tenant, "runs", *how)
         delete(operator, "runs", *how, "--dry-run=server")
-    for grace_s, why in ((86400, "has at most 30 seconds to end"), (0, "ends before it is removed")):
+    for grace_s, why in ((86400, "has at most 30 seconds to end"), (0, "must end before it is removed")):
         with pytest.raises(LabError, match=why):
             evict(tenant, "runs", gracePeriodSeconds=grace_s)
         evict(operator, "runs", gracePeriodSeconds=grace_s)

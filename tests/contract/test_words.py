@@ -7,8 +7,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CODE = ("libs/*/src", "services/*/src")
-ON_THE_WIRE = {"Tell", "TellLoss"}
-"""Classes whose names are values of the label of `sunk_placement_actions_total`, so they stay."""
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
@@ -35,6 +33,6 @@ def test_no_name_has_a_word_that_the_glossary_lists_as_not_used() -> None:
         for folder in CODE
         for path in sorted(path for root in ROOT.glob(folder) for path in root.rglob("*.py"))
         for name in names(path)
-        if name not in ON_THE_WIRE and words & {word.lower() for word in _WORD.findall(name)}
+        if words & {word.lower() for word in _WORD.findall(name)}
     ]
     assert found == []

@@ -237,7 +237,7 @@ def test_a_template_that_slurm_cannot_use_stops_at_the_first_node_until_another_
 
     def held_by() -> list[str]:
         said = condition(kube.get("NodeSet", NODESET, NAMESPACE), "Updated") or {}
-        return re.findall(r"updated, and of no use yet: (\S+) \(", str(said.get("message", "")))
+        return re.findall(r"nodes of these updated Pods: (\S+) \(", str(said.get("message", "")))
 
     try:
         kube.patch("NodeSet", NODESET, bad, NAMESPACE)

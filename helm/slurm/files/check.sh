@@ -33,9 +33,9 @@ check_flags() {
     fi
     for word in NoHold Serial ForceRequeueOnFail; do
         [[ $flags != *,"$word",* ]] || case $word in
-            NoHold) say 'PrologFlags has NoHold: srun does not wait for all nodes of its job: take it out' ;;
-            Serial) say 'PrologFlags has Serial: a prolog that waits holds up the epilogs of its node: take it out' ;;
-            *) say 'PrologFlags has ForceRequeueOnFail: placeholders that are refused come back, held: take it out' ;;
+            NoHold) say 'PrologFlags has NoHold: srun does not wait for all nodes of its job: remove it' ;;
+            Serial) say 'PrologFlags has Serial: a prolog that waits blocks the epilogs of its node: remove it' ;;
+            *) say 'PrologFlags has ForceRequeueOnFail: Slurm requeues and holds refused placeholders: remove it' ;;
         esac
     done
 }
@@ -48,7 +48,7 @@ check_timeouts() {
             limit=$(value_of "$key")
             [[ $limit =~ ^[0-9]+$ ]] || continue
             if ((limit > 0 && limit < deadline + 30)); then
-                say "$key=$limit: Slurm ends $which before its deadline is over: set $key=$((deadline + 30)) for SUNK_HOOKS_DEADLINE_S=$deadline"
+                say "$key=$limit: Slurm ends $which before its deadline: set $key=$((deadline + 30)) for SUNK_HOOKS_DEADLINE_S=$deadline"
             fi
             break
         done
@@ -71,14 +71,14 @@ check_credentials() {
     [[ ! ,$info, =~ ,ttl=([0-9]+), ]] || ttl=${BASH_REMATCH[1]}
     [[ ! ,$info, =~ ,cred_expire=([0-9]+), ]] || expire=${BASH_REMATCH[1]}
     if ((10#$ttl < $1 || 10#$expire < $1)); then
-        say "AuthInfo=$info: a job whose lock takes long fails, for what starts it has expired: set AuthInfo=ttl=$1,cred_expire=$1 for SUNK_HOOKS_DEADLINE_S=${SUNK_HOOKS_DEADLINE_S:-50}"
+        say "AuthInfo=$info: a job that waits long for its lock fails, because the credential that starts it expires: set AuthInfo=ttl=$1,cred_expire=$1 for SUNK_HOOKS_DEADLINE_S=${SUNK_HOOKS_DEADLINE_S:-50}"
     fi
 }
 
 check_conf() {
     local kind
     for kind in Prolog Epilog; do
-        [[ -n $(value_of "$kind") ]] || say "$kind is not set: nodes are not locked by jobs, or not given back: set $kind to ours"
+        [[ -n $(value_of "$kind") ]] || say "$kind is not set, so jobs do not lock their nodes, or do not release them: set $kind to the chart's script"
     done
     check_flags
     check_timeouts
@@ -89,11 +89,11 @@ check_settings() {
     case ${SUNK_HOOKS_URL:-} in
         http://*) ;;
         https://*)
-            type -P curl >/dev/null || say "SUNK_HOOKS_URL=$SUNK_HOOKS_URL: needs curl: put it into the image, or use http"
+            type -P curl >/dev/null || say "SUNK_HOOKS_URL=$SUNK_HOOKS_URL: needs curl: add it to the image, or use http"
             [[ -z ${SUNK_HOOKS_CA_FILE:-} || -r $SUNK_HOOKS_CA_FILE || -n ${SUNK_HOOKS_URL_WITHOUT_TLS:-} ]] ||
                 say "SUNK_HOOKS_CA_FILE=$SUNK_HOOKS_CA_FILE: cannot be read"
             ;;
-        *) say "SUNK_HOOKS_URL=${SUNK_HOOKS_URL:-}: is no address of a hook gateway: set http://HOST:PORT" ;;
+        *) say "SUNK_HOOKS_URL=${SUNK_HOOKS_URL:-}: is not an address of a hook gateway: set http://HOST:PORT" ;;
     esac
     [[ -s $token ]] || say "SUNK_HOOKS_TOKEN_FILE=$token: cannot be read, or is empty"
 }

@@ -61,7 +61,7 @@ post_to() {
     trouble=''
     if type -P curl >/dev/null; then
         said=$(printf 'Authorization: Bearer %s\n' "$token" | post_by_curl "$url$1" "$2" "$3") || {
-            (($? == 60)) && trouble='SUNK_HOOKS_CA_FILE does not vouch for the certificate of the hook gateway'
+            (($? == 60)) && trouble='SUNK_HOOKS_CA_FILE has no CA of the certificate of the hook gateway'
             return 0
         }
         status=${said##*$'\n'}

@@ -146,7 +146,7 @@ tell_waiting() {
     if [[ $is_batch != 0 ]]; then
         [[ -z $state ]] || is_batch_job=1 # Where Slurm does not say, the next change is told.
     elif [[ -n $name ]] && ! is_over "$state"; then
-        slurm scontrol notify "$name" "job $name waits: $text" || say 'could not tell who waits'
+        slurm scontrol notify "$name" "job $name waits: $text" || say 'could not notify the user who waits'
     fi
     said=$text
 }
@@ -244,7 +244,7 @@ refuse() {
     # So that it is found, and known to be ours: the syncer releases it when failed locks may drain nodes again.
     [[ $2 != requeuehold || $is_batch == 0 || $may_requeue == 0 || -z $name ]] ||
         slurm scontrol update "jobid=$name" "admincomment=sunk: held: $3" ||
-        say 'held without a mark'
+        say 'held, but the mark was not written'
 }
 
 # Does what the answer at the deadline asks for.
@@ -265,7 +265,7 @@ fi
 [[ -n $broken ]] || fit_into_slurms_limit
 while [[ -z $broken ]] && ((SECONDS < give_up)); do
     if ! find_others; then
-        trouble='slurmctld does not tell the components of the job'
+        trouble='slurmctld does not list the components of the job'
         is_running || exit "$not_locked"
     elif call; then
         case $status in
@@ -273,7 +273,7 @@ while [[ -z $broken ]] && ((SECONDS < give_up)); do
                 # Nothing but this word is a lock: the gateway says 200 of a job that is over, too.
                 [[ $answer != *'"locked":true'* ]] || exit 0
                 is_running || exit "$not_locked"
-                waited=$SECONDS trouble='the hook gateway takes the job for over, and Slurm says that it runs'
+                waited=$SECONDS trouble='for the hook gateway the job has ended, but in Slurm it runs'
                 ;;
             409)
                 be_refused || exit
@@ -282,7 +282,7 @@ while [[ -z $broken ]] && ((SECONDS < give_up)); do
             408 | 429) ;; # We were too slow, or too many.
             4??)
                 say "HTTP $status: $answer"
-                trouble="the hook gateway said HTTP $status"
+                trouble="the hook gateway answered HTTP $status"
                 break
                 ;;
         esac

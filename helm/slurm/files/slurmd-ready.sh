@@ -16,7 +16,7 @@ if [[ -z $listening ]]; then
 fi
 while read -r _ _ _ _ queues _; do
     if [[ ${queues#*:} != 00000000 ]]; then
-        echo "slurmd does not take what connects to port $port"
+        echo "slurmd does not accept connections to port $port"
         exit 1
     fi
 done <<<"$listening"

@@ -130,14 +130,14 @@ def trouble(pod: Pod) -> str:
     if pod.is_ending:
         return "ends"
     return {"true": "runs jobs", "false": "is not drained yet"}.get(
-        pod.running, "nobody says whether it runs jobs: is slurmctld up, and the syncer?"
+        pod.running, "it is not known whether it runs jobs: check that slurmctld and the syncer run"
     )
 
 
 def empty(cluster: Cluster) -> set[str]:
     """Ask every NodeSet to give its Pods up. Return the names of those that are to lose them now.
 
-    Kubernetes could delete these Pods itself (Foreground), but the sunk release refuses that to everybody.
+    Kubernetes could delete these Pods itself (Foreground), but the sunk release refuses that to every user.
     """
     gone_now: set[str] = set()
     for nodeset in cluster.nodesets():
@@ -160,7 +160,7 @@ def restore(cluster: Cluster) -> None:
 
 def advice(cluster: Cluster, pods: list[Pod], release: str, waited_s: int) -> str:
     """Return what to tell those whose cluster is not uninstalled, as *pods* are still there."""
-    lines = [f"not uninstalled: after {waited_s} s there are still nodes of Slurm:"]
+    lines = [f"not uninstalled: after {waited_s} s these Slurm nodes still exist:"]
     lines += [f"  {pod.name}: {trouble(pod)}" for pod in sorted(pods)]
     lines += [
         "Wait for the jobs or cancel them (squeue, scancel), and uninstall again. Or end jobs and nodes:",
@@ -176,7 +176,9 @@ def dismiss(cluster: Cluster) -> int:
     until = time.monotonic() + GONE_S
     while nodesets := cluster.nodesets():
         if time.monotonic() > until:
-            print("not uninstalled: NodeSets without Pods do not go: is the nodeset-controller up?")
+            print(
+                "not uninstalled: NodeSets without Pods still exist: check that the nodeset-controller runs"
+            )
             return REFUSED
         for nodeset in nodesets:
             cluster.delete(nodeset)
@@ -202,7 +204,7 @@ def uninstall(cluster: Cluster, release: str, wait_s: int) -> int:
 
 def end(signum: int, _: object) -> NoReturn:
     """End, as somebody asked."""
-    print(f"not uninstalled: told to end by {signal.Signals(signum).name}")
+    print(f"not uninstalled: ended by signal {signal.Signals(signum).name}")
     sys.exit(REFUSED)
 
 
@@ -217,7 +219,7 @@ def main(namespace: str, release: str, wait: str) -> int:
     finally:
         if status:
             restore(cluster)
-            print("the NodeSets have their sizes again")
+            print("the NodeSets have their former sizes again")
     return status
 
 

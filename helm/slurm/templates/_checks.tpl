@@ -29,11 +29,11 @@ what a schema can tell is told by values.schema.json.
 
 {{- define "slurm.checkName" -}}
 {{- if not .Values.clusterName }}
-{{- fail "clusterName: is missing: give the Slurm cluster a name, and the sunk release the same one in its clusters" }}
+{{- fail "clusterName: is missing: give the Slurm cluster a name, and add this name to the clusters of the sunk release" }}
 {{- end }}
 {{- $name := include "slurm.fullname" . }}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}
-{{- fail (printf "fullnameOverride: no Service may have a name that begins with %q: set one of small letters, digits and hyphens, a letter first" $name) }}
+{{- fail (printf "fullnameOverride: no Service may have a name that begins with %q: set a name of small letters, digits and hyphens that begins with a letter" $name) }}
 {{- end }}
 {{- end }}
 
@@ -43,14 +43,14 @@ accountingstorageenforce: accounting.enforce
 accountingstoragehost: accounting.external
 accountingstoragetype: accounting.enabled
 authaltparameters: keys.existingSecret
-authalttypes: nothing, tokens are how the services speak to Slurm
+authalttypes: nothing, the services call Slurm with tokens
 authinfo: slurmConfig.hookDeadline and hooks.timeoutSeconds, credentials live 60 s longer than both together
 authtype: auth.type
 clustername: clusterName
 credtype: auth.type
 defmempercpu: slurmConfig.defMemPerCPU
 epilog: hooks.epilog
-include: its lines here, where the chart can look at them
+include: its lines here, where the chart can check them
 jobacctgathertype: slurmConfig.jobAcctGatherType
 killwait: slurmConfig.killWait
 maxnodecount: slurmConfig.maxNodeCount
@@ -104,7 +104,7 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- range $line := splitList "\n" .Values.slurmConfig.extraConfig }}
 {{- $key := regexFind "^\\s*[A-Za-z]+" $line | trim | lower }}
 {{- with index $own $key }}
-{{- fail (printf "slurmConfig.extraConfig: has %s, on which the services rely: set %s" (trim (regexFind "^\\s*[A-Za-z]+" $line)) .) }}
+{{- fail (printf "slurmConfig.extraConfig: has %s, which the services rely on: set %s" (trim (regexFind "^\\s*[A-Za-z]+" $line)) .) }}
 {{- end }}
 {{- end }}
 {{- if and .Values.slurmConfig.jobContainerConfig (not (regexMatch "(?im)^\\s*(JobContainerType|NamespaceType)\\s*=" .Values.slurmConfig.extraConfig)) }}
@@ -112,23 +112,23 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- end }}
 {{- range $line := splitList "\n" .Values.compute.partitions }}
 {{- if and (trim $line) (not (regexMatch "(?i)^\\s*(PartitionName=|#|NodeSet=|DownNodes=)" $line)) }}
-{{- fail (printf "compute.partitions: %q is no line of a partition: begin it with PartitionName=, or put it into slurmConfig.extraConfig" (trim $line)) }}
+{{- fail (printf "compute.partitions: %q is not a line of a partition: begin it with PartitionName=, or move it to slurmConfig.extraConfig" (trim $line)) }}
 {{- end }}
 {{- end }}
 {{- include "slurm.checkFiles" . }}
 {{- include "slurm.checkPartitions" . }}
 {{- if and (eq .Values.slurmConfig.preemption "qos") (not .Values.accounting.enabled) }}
-{{- fail "slurmConfig.preemption: qos needs accounting, where QoS are: set accounting.enabled to true, or preemption to partition" }}
+{{- fail "slurmConfig.preemption: qos needs accounting, which defines QoS: set accounting.enabled to true, or preemption to partition" }}
 {{- end }}
 {{- $enforced := splitList "," (nospace (lower .Values.accounting.enforce)) }}
 {{- if and (eq .Values.slurmConfig.preemption "qos") (not (has "qos" $enforced)) (not (has "all" $enforced)) }}
-{{- fail "accounting.enforce: without `qos` in it any user may name any QoS, and push anybody's jobs aside with slurmConfig.preemption qos: set it to associations,limits,qos, or preemption to partition" }}
+{{- fail "accounting.enforce: without `qos` in it any user may name any QoS, and preempt any user's jobs with slurmConfig.preemption qos: set it to associations,limits,qos, or preemption to partition" }}
 {{- end }}
 {{- if lt (int .Values.slurmConfig.unkillableStepTimeout) (mul 5 (int .Values.slurmConfig.messageTimeout) | int) }}
-{{- fail (printf "slurmConfig.unkillableStepTimeout: %d is less than five times slurmConfig.messageTimeout, which Slurm asks for: set %d or more" (int .Values.slurmConfig.unkillableStepTimeout) (mul 5 (int .Values.slurmConfig.messageTimeout))) }}
+{{- fail (printf "slurmConfig.unkillableStepTimeout: %d is less than five times slurmConfig.messageTimeout, which Slurm requires: set %d or more" (int .Values.slurmConfig.unkillableStepTimeout) (mul 5 (int .Values.slurmConfig.messageTimeout))) }}
 {{- end }}
 {{- if not (contains "_Memory" .Values.slurmConfig.selectTypeParameters) }}
-{{- fail "slurmConfig.selectTypeParameters: does not count memory, so jobs and Pods would share memory that is not there: set CR_Core_Memory or CR_CPU_Memory" }}
+{{- fail "slurmConfig.selectTypeParameters: does not count memory, so jobs and Pods would get more memory than the node has: set CR_Core_Memory or CR_CPU_Memory" }}
 {{- end }}
 {{- end }}
 
@@ -150,13 +150,13 @@ topology.yaml: slurmConfig.topologyConfigMap
 {{- $readers := dict "job_submit.lua" "JobSubmitPlugins=lua" "cli_filter.lua" "CliFilterPlugins=lua" }}
 {{- range $file, $text := .Values.slurmConfig.files }}
 {{- if not (regexMatch "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$" $file) }}
-{{- fail (printf "slurmConfig.files: %q is no file name: write letters, digits, hyphens, underscores and dots, and no folder" $file) }}
+{{- fail (printf "slurmConfig.files: %q is not a file name: write letters, digits, hyphens, underscores and dots, and no folder" $file) }}
 {{- end }}
 {{- with index $own $file }}
 {{- fail (printf "slurmConfig.files: the chart makes %s itself: set %s" $file .) }}
 {{- end }}
 {{- if regexMatch "(?i)\\.(key|jwks|pem)([.~]|$)|jwks|^id_[a-z0-9]+$" $file }}
-{{- fail (printf "slurmConfig.files: %s holds a key, and users of login Pods read these files: put it into a Secret, and mount that by controller.extraVolumes and extraVolumeMounts" $file) }}
+{{- fail (printf "slurmConfig.files: %s holds a key, and users of login Pods can read these files: put it into a Secret, and mount the Secret with controller.extraVolumes and extraVolumeMounts" $file) }}
 {{- end }}
 {{- with index $readers $file }}
 {{- $key := regexFind "^[A-Za-z]+" . }}
@@ -171,10 +171,10 @@ topology.yaml: slurmConfig.topologyConfigMap
 {{- define "slurm.checkConventions" -}}
 {{- range $label, $_ := .Values.commonLabels }}
 {{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|part-of|managed-by|version)|helm\\.sh/chart|(.*\\.)?sunk\\.coreweave\\.com/.*)$" $label }}
-{{- fail (printf "commonLabels: the chart sets %s itself, and finds its Pods by such labels: take another name" $label) }}
+{{- fail (printf "commonLabels: the chart sets %s itself, and finds its Pods by such labels: use another name" $label) }}
 {{- end }}
 {{- if hasPrefix "rbac.authorization.k8s.io/" $label }}
-{{- fail (printf "commonLabels: %s would add the chart's roles to those of Kubernetes: take another name" $label) }}
+{{- fail (printf "commonLabels: %s would add the chart's roles to those of Kubernetes: use another name" $label) }}
 {{- end }}
 {{- end }}
 {{- range $part := list "alerts" "dashboards" }}
@@ -183,7 +183,7 @@ topology.yaml: slurmConfig.topologyConfigMap
 {{- end }}
 {{- end }}
 {{- if and .Values.podMonitor.enabled (dig "enabled" false (.Values.serviceMonitor | default dict)) }}
-{{- fail "serviceMonitor.enabled: podMonitor has the same Pods scraped, so each series would be there twice: enable one of the two" }}
+{{- fail "serviceMonitor.enabled: podMonitor scrapes the same Pods, so each series would exist twice: enable one of the two" }}
 {{- end }}
 {{- end }}
 
@@ -211,22 +211,22 @@ topology.yaml: slurmConfig.topologyConfigMap
 {{- range $name, $own := .Values.compute.nodes }}
 {{- range $layer := ($own.definitions | default list) }}
 {{- if not (hasKey $.Values.compute.nodes $layer) }}
-{{- fail (printf "compute.nodes.%s.definitions: there is no compute.nodes.%s: name a set that is there, or add it with enabled: false" $name $layer) }}
+{{- fail (printf "compute.nodes.%s.definitions: there is no compute.nodes.%s: name an existing set, or add it with enabled: false" $name $layer) }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- range $set := include "slurm.sets" . | fromJsonArray }}
 {{- if has $set.name (list "all" "default") }}
-{{- fail (printf "compute.nodes.%s: is a word of Slurm's own in its partitions: take another name" $set.name) }}
+{{- fail (printf "compute.nodes.%s: is a reserved word in Slurm's partitions: use another name" $set.name) }}
 {{- end }}
 {{- $prefix := $set.values.podNamePrefix | default $set.name }}
 {{- with index $prefixes $prefix }}
-{{- fail (printf "compute.nodes.%s.podNamePrefix: %q is that of compute.nodes.%s too, and two Slurm nodes may not have one name: set another" $set.name $prefix .) }}
+{{- fail (printf "compute.nodes.%s.podNamePrefix: compute.nodes.%[3]s has %[2]q too, and two Slurm nodes cannot have the same name: set another prefix" $set.name $prefix .) }}
 {{- end }}
 {{- $_ := set $prefixes $prefix $set.name }}
 {{- if regexMatch (printf "(?im)^\\s*PartitionName=%s\\s" $set.name) $.Values.compute.partitions }}
 {{- if $.Values.compute.autoPartition.enabled }}
-{{- fail (printf "compute.partitions: has a partition %s, as autoPartition makes one for compute.nodes.%s: rename one, or set compute.autoPartition.enabled to false" $set.name $set.name) }}
+{{- fail (printf "compute.partitions: has a partition %s, and autoPartition creates the same one for compute.nodes.%s: rename one, or set compute.autoPartition.enabled to false" $set.name $set.name) }}
 {{- end }}
 {{- end }}
 {{- if gt (len (printf "%s-%s" (include "slurm.fullname" $) $set.name)) 48 }}
@@ -242,18 +242,18 @@ topology.yaml: slurmConfig.topologyConfigMap
 {{- range $key, $name := dict "hookGateway" "hooks" "rest" "rest" }}
 {{- $tls := include (printf "slurm.%sTls" $name) $ | fromJson }}
 {{- if and $tls.generate $tls.existingSecret }}
-{{- fail (printf "%s.tls.generate: %s.tls.existingSecret names a certificate already: set one of the two" $key $key) }}
+{{- fail (printf "%s.tls.generate: %s.tls.existingSecret names a certificate too: set one of the two" $key $key) }}
 {{- end }}
 {{- end }}
 {{- $users := dict }}
 {{- range $name, $user := .Values.users }}
 {{- if lt (int64 $user.uid) 1000 }}
-{{- fail (printf "users[%d].uid: %d belongs to the system: take one from 1000 on" $name (int64 $user.uid)) }}
+{{- fail (printf "users[%d].uid: %d belongs to the system: use one from 1000" $name (int64 $user.uid)) }}
 {{- end }}
 {{- $uid := printf "uid %d" (int64 $user.uid) }}
 {{- range $said := list $user.name $uid }}
 {{- with index $users $said }}
-{{- fail (printf "users[%d]: %s is that of %s too: give each user a name and an id of its own" $name $said .) }}
+{{- fail (printf "users[%d]: %s belongs to %s too: give each user a different name and id" $name $said .) }}
 {{- end }}
 {{- $_ := set $users $said (printf "users[%d]" $name) }}
 {{- end }}
@@ -261,7 +261,7 @@ topology.yaml: slurmConfig.topologyConfigMap
 {{- range $kind := list "prolog" "epilog" "prologSlurmctld" "epilogSlurmctld" }}
 {{- range $name, $script := index $.Values.hooks $kind }}
 {{- if not (hasPrefix "#!" $script) }}
-{{- fail (printf "hooks.%s.%s: does not begin with #!, so no machine could run it: write #!/bin/bash into its first line" $kind $name) }}
+{{- fail (printf "hooks.%s.%s: does not begin with #!, so no node can run it: write #!/bin/bash as its first line" $kind $name) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -273,16 +273,16 @@ topology.yaml: slurmConfig.topologyConfigMap
 {{- end }}
 {{- end }}
 {{- if and .Values.directory.sssdConfig .Values.directory.existingSecret }}
-{{- fail "directory.sssdConfig: has no effect with directory.existingSecret: put it into that Secret as sssd.conf, or name no Secret" }}
+{{- fail "directory.sssdConfig: has no effect with directory.existingSecret: put it into that Secret as sssd.conf, or remove directory.existingSecret" }}
 {{- end }}
 {{- if and .Values.directory.sssdConfig (not (regexMatch "(?m)^ *services *=.*nss" .Values.directory.sssdConfig)) }}
-{{- fail "directory.sssdConfig: runs no nss, so Slurm would know no user: write `services = nss, ssh` below [sssd]" }}
+{{- fail "directory.sssdConfig: does not run nss, so Slurm would know no users: write `services = nss, ssh` below [sssd]" }}
 {{- end }}
 {{- if and .Values.scheduler.enabled (eq (int64 .Values.scheduler.userId) 0) }}
 {{- fail "scheduler.userId: Pods through Slurm never run as root: set the id of a user that slurmctld knows" }}
 {{- end }}
 {{- if and (eq .Values.scheduler.scope.type "cluster") .Values.scheduler.scope.namespaces }}
-{{- fail "scheduler.scope.namespaces: has no meaning with scope.type cluster: set scheduler.scope.type to namespace, or leave it empty" }}
+{{- fail "scheduler.scope.namespaces: has no effect with scope.type cluster: set scheduler.scope.type to namespace, or leave it empty" }}
 {{- end }}
 {{- $rule := .Values.syncer.config.syncer.nodesetUpdateJobPreemption }}
 {{- if $rule.enabled }}
@@ -294,14 +294,14 @@ topology.yaml: slurmConfig.topologyConfigMap
 {{- end }}
 {{- end }}
 {{- if and .Values.controller.backup.enabled (not (has "ReadWriteMany" .Values.controller.stateVolume.accessModes)) }}
-{{- fail "controller.backup.enabled: both slurmctlds need the same state: add ReadWriteMany to controller.stateVolume.accessModes, with a storage class that has it" }}
+{{- fail "controller.backup.enabled: both slurmctlds need the same state: add ReadWriteMany to controller.stateVolume.accessModes, and use a storage class that supports it" }}
 {{- end }}
 {{- if and .Values.syncer.nodePermissions.enabled (not (.Files.Get "files/reboot.sh")) }}
 {{- fail "syncer.nodePermissions.enabled: this version of the chart has no reboot script: set it to false" }}
 {{- end }}
 {{- range .Values.podDefaults.extraEnv }}
 {{- if hasPrefix "SUNK_" .name }}
-{{- fail (printf "podDefaults.extraEnv: %s is a setting of one service: put it into the settings of that, without the prefix" .name) }}
+{{- fail (printf "podDefaults.extraEnv: %s is a setting of one service: put it into the settings of that service, without the prefix" .name) }}
 {{- end }}
 {{- end }}
 {{- range $component, $service := dict "syncer" "SYNCER" "scheduler" "POD_SCHEDULER" "hookGateway" "HOOK_GATEWAY" "metricsExporter" "METRICS_EXPORTER" }}
@@ -316,10 +316,10 @@ topology.yaml: slurmConfig.topologyConfigMap
 {{- define "slurm.checkAccounting" -}}
 {{- $external := .Values.accounting.external }}
 {{- if and .Values.accounting.enabled $external.host (not $external.existingSecret) }}
-{{- fail "accounting.external.existingSecret: is missing: make a Secret with `password` of the user at accounting.external.host, and name it here" }}
+{{- fail "accounting.external.existingSecret: is missing: create a Secret with the `password` of the user at accounting.external.host, and name it here" }}
 {{- end }}
 {{- if and .Values.accounting.backup.enabled (not .Values.accounting.enabled) }}
-{{- fail "accounting.backup.enabled: there is no slurmdbd to back up: set accounting.enabled to true, or this to false" }}
+{{- fail "accounting.backup.enabled: there is no slurmdbd to back up: set accounting.enabled to true, or accounting.backup.enabled to false" }}
 {{- end }}
 {{- if and .Values.accounting.enforce (not .Values.accounting.enabled) }}
 {{- fail "accounting.enforce: there are no associations without accounting: set accounting.enabled to true, or leave it empty" }}

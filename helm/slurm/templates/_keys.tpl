@@ -40,14 +40,14 @@ slurmctld do not understand each other, and jobs end. Arguments: root, secret (w
 {{- $before := include "slurm.keyIds" (dig "data" dict .secret) | fromJsonArray }}
 {{- if and $before (ne (toJson $before) (toJson $ids)) (not .root.Values.keys.existingSecret) }}
 {{- if not (has (first $ids) $before) }}
-{{- fail (printf "keys.slurmKeyIds: %s is new, and who does not know it yet would not believe what it signs: put it last first, as %s" (first $ids) (append $before (first $ids) | toJson)) }}
+{{- fail (printf "keys.slurmKeyIds: %s is new, and daemons that do not have it yet would reject what it signs: first add it at the end, as %s" (first $ids) (append $before (first $ids) | toJson)) }}
 {{- end }}
 {{- if not (has (first $before) $ids) }}
-{{- fail (printf "keys.slurmKeyIds: %s signs until now: put another one before it first, and leave it out then" (first $before)) }}
+{{- fail (printf "keys.slurmKeyIds: %s is the key that signs now: first put another key before it, and remove it in the next upgrade" (first $before)) }}
 {{- end }}
 {{- $left := sub (add (dig "metadata" "annotations" "sunk.coreweave.com/slurm-keys-since" "0" .secret | int64) (include "slurm.keysSpread" .root | int64)) (now | unixEpoch | int64) }}
 {{- if gt $left 0 }}
-{{- fail (printf "keys.slurmKeyIds: they are %s since less than %s s, and the last daemon may not know it yet: try again in %d s" (toJson $before) (include "slurm.keysSpread" .root) $left) }}
+{{- fail (printf "keys.slurmKeyIds: they changed to %s less than %s s ago, and some daemons may not have the last key yet: try again in %d s" (toJson $before) (include "slurm.keysSpread" .root) $left) }}
 {{- end }}
 {{- range $pod := .pods | default (lookup "v1" "Pod" .root.Release.Namespace "" | default dict).items }}
 {{- if eq (dig "labels" "app.kubernetes.io/instance" "" $pod.metadata) $.root.Release.Name }}
@@ -56,7 +56,7 @@ slurmctld do not understand each other, and jobs end. Arguments: root, secret (w
 {{- $names := list }}
 {{- range $container.env }}{{ $names = append $names .name }}{{ end }}
 {{- if not (has "SLURM_SACK_JWKS" $names) }}
-{{- fail (printf "keys.slurmKeyIds: the Pod %s was made by an earlier version and knows one key only: wait until its set is updated" $pod.metadata.name) }}
+{{- fail (printf "keys.slurmKeyIds: the Pod %s was created by an earlier version and knows only one key: wait until its set is updated" $pod.metadata.name) }}
 {{- end }}
 {{- end }}
 {{- end }}

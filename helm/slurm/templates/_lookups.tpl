@@ -7,14 +7,14 @@
 {{- $theirs := dig "metadata" "annotations" "sunk.coreweave.com/scheduler-name" "" . }}
 {{- $isUs := and (eq .metadata.namespace $.Release.Namespace) (eq .metadata.name (printf "%s-scheduler" (include "slurm.fullname" $))) }}
 {{- if and (eq $theirs $mine) (not $isUs) }}
-{{- fail (printf "scheduler.name: %s is served by %s/%s already, and both would place the same Pods: set another" $mine .metadata.namespace .metadata.name) }}
+{{- fail (printf "scheduler.name: %[2]s/%[3]s serves %[1]s already, and both would place the same Pods: set another name" $mine .metadata.namespace .metadata.name) }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- range (lookup "sunk.coreweave.com/v1alpha1" "NodeSet" "" "" | default dict).items }}
 {{- $isOurs := and (eq .metadata.namespace $.Release.Namespace) (eq (dig "labels" "app.kubernetes.io/instance" "" .metadata) $.Release.Name) }}
 {{- if and (eq .spec.cluster $.Values.clusterName) (not $isOurs) }}
-{{- fail (printf "clusterName: %s has the NodeSet %s/%s already, and a name stands for one Slurm cluster: set another" $.Values.clusterName .metadata.namespace .metadata.name) }}
+{{- fail (printf "clusterName: %s has the NodeSet %s/%s already, and each Slurm cluster needs its own name: set another name" $.Values.clusterName .metadata.namespace .metadata.name) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -31,13 +31,13 @@
 {{- end }}
 {{- range $service := list "syncer" "pod-scheduler" "hook-gateway" "metrics-exporter" }}
 {{- if not (hasKey $users (printf "%s-%s" $service $.Values.clusterName)) }}
-{{- fail (printf "clusterName: the sunk release knows no Slurm cluster %s: add it to the clusters of helm/sunk, or set the name that it has" $.Values.clusterName) }}
+{{- fail (printf "clusterName: the sunk release has no Slurm cluster %s: add it to the clusters of helm/sunk, or set the name that it has there" $.Values.clusterName) }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- with .Values.sunk.priorityClassName }}
 {{- if not (lookup "scheduling.k8s.io/v1" "PriorityClass" "" .) }}
-{{- fail (printf "sunk.priorityClassName: there is no PriorityClass %s, and no compute Pod could be made: upgrade helm/sunk first, or leave it empty" .) }}
+{{- fail (printf "sunk.priorityClassName: there is no PriorityClass %s, so Kubernetes would refuse all compute Pods: upgrade helm/sunk first, or leave it empty" .) }}
 {{- end }}
 {{- end }}
 {{- with lookup "apps/v1" "Deployment" .Values.sunk.namespace .Values.sunk.controllerName }}
@@ -66,23 +66,23 @@ release's nodeset-controller), namespace (where that release wants our NodeSets,
 {{- end }}
 {{- $url := $said.NATS_URL | default (include "slurm.natsUrl" .) }}
 {{- if and (not .Values.nats.url) (ne $url (include "slurm.natsUrl" .)) }}
-{{- fail (printf "nats.url: is empty, and the bus of the sunk release is not its own: set %s" $url) }}
+{{- fail (printf "nats.url: is empty, and the sunk release uses a NATS outside its release: set %s" $url) }}
 {{- end }}
 {{- if and $said.NATS_CA_FILE (not (include "slurm.natsCaSecret" .)) }}
-{{- fail "nats.tls.caSecret: is empty, and the NATS of the sunk release speaks TLS: wait until that release is ready, if its Secret has no ca.crt yet; or name a Secret with its ca.crt" }}
+{{- fail "nats.tls.caSecret: is empty, and the NATS of the sunk release uses TLS: wait until that release is ready, if its Secret has no ca.crt yet; or name a Secret with its ca.crt" }}
 {{- end }}
 {{- $lock := $said.LOCK_KEY | default "sunk.coreweave.com/lock" }}
 {{- if ne $lock .Values.sunk.lockKey }}
-{{- fail (printf "sunk.lockKey: the sunk release locks Nodes by the taint %s, and our Pods would not bear it: set the same in both" $lock) }}
+{{- fail (printf "sunk.lockKey: the sunk release locks Nodes with the taint %s, and the compute Pods would not tolerate it: set the same in both" $lock) }}
 {{- end }}
 {{- $kind := $said.TOPOLOGY | default "none" }}
 {{- if eq $kind "both" }}{{ $kind = "tree" }}{{ end }}
 {{- if not (or .Values.slurmConfig.topologyConfigMap (has .Values.slurmConfig.topologyPlugin (list "topology/default" (printf "topology/%s" $kind)))) }}
-{{- fail (printf "slurmConfig.topologyPlugin: %s reads a topology.conf, and the sunk release makes that of kind %s: choose the same in helm/sunk, or give slurmConfig.topologyConfigMap" .Values.slurmConfig.topologyPlugin $kind) }}
+{{- fail (printf "slurmConfig.topologyPlugin: %s reads a topology.conf, and the sunk release creates one of kind %s: choose the same in helm/sunk, or set slurmConfig.topologyConfigMap" .Values.slurmConfig.topologyPlugin $kind) }}
 {{- end }}
 {{- if .Values.syncer.nodePermissions.enabled }}
 {{- if not (has .Values.clusterName (splitList "," ($said.NODE_PERMISSIONS | default ""))) }}
-{{- fail (printf "syncer.nodePermissions.enabled: the sunk release does not let %s have Nodes rebooted: permit it in the clusters of helm/sunk first" .Values.clusterName) }}
+{{- fail (printf "syncer.nodePermissions.enabled: the sunk release does not allow %s to reboot Nodes: first permit it in the clusters of helm/sunk" .Values.clusterName) }}
 {{- end }}
 {{- $condition := $said.REBOOT_CONDITION | default "PhaseState" }}
 {{- $reason := $said.REBOOT_REASON | default "production-powerreset" }}
@@ -142,11 +142,11 @@ release's nodeset-controller), namespace (where that release wants our NodeSets,
 {{- $values := $root.Values }}
 {{- with .slurmctld }}
 {{- if ne .metadata.name (printf "%s-controller" $name) }}
-{{- fail (printf "fullnameOverride: this release has %s, and under another name it would be another cluster, without keys and state: set %s" .metadata.name (trimSuffix "-controller" .metadata.name)) }}
+{{- fail (printf "fullnameOverride: this release has %s, and with another name it would be another cluster, without keys and state: set %s" .metadata.name (trimSuffix "-controller" .metadata.name)) }}
 {{- end }}
 {{- $cluster := dig "labels" "sunk.coreweave.com/cluster" $values.clusterName .spec.template.metadata }}
 {{- if ne $cluster $values.clusterName }}
-{{- fail (printf "clusterName: this release is %s, as slurmctld's state, accounting and NodeSets say: set that, or install another release" $cluster) }}
+{{- fail (printf "clusterName: this release is %s in slurmctld's state, accounting and NodeSets: set this name, or install another release" $cluster) }}
 {{- end }}
 {{- $volume := $values.controller.stateVolume }}
 {{- include "slurm.checkClaim" (dict "path" "controller.stateVolume" "set" . "size" $volume.size "class" $volume.storageClassName "modes" $volume.accessModes) }}
@@ -161,7 +161,7 @@ release's nodeset-controller), namespace (where that release wants our NodeSets,
 {{- $before := dig (printf "%s-%s" $name $set.name) "podNamePrefix" "" $sets }}
 {{- $prefix := $set.values.podNamePrefix | default $set.name }}
 {{- if and $before (ne $before $prefix) }}
-{{- fail (printf "compute.nodes.%s.podNamePrefix: the names of its Slurm nodes begin with %s, and that never changes: set it, or add a set of another name" $set.name $before) }}
+{{- fail (printf "compute.nodes.%s.podNamePrefix: the names of its Slurm nodes begin with %s, which cannot be changed: set %[2]s, or add a set with another name" $set.name $before) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -169,15 +169,15 @@ release's nodeset-controller), namespace (where that release wants our NodeSets,
 {{- /* A StatefulSet's claim never changes. Arguments: path (of the values), set, size, class, modes. */ -}}
 {{- define "slurm.checkClaim" -}}
 {{- $claim := (first .set.spec.volumeClaimTemplates).spec }}
-{{- $way := printf "set it back; or change the volume by hand, `kubectl delete statefulset %s --cascade=orphan`, and upgrade then" .set.metadata.name }}
+{{- $way := printf "set the former value; or change the volume by hand, run `kubectl delete statefulset %s --cascade=orphan`, and upgrade again" .set.metadata.name }}
 {{- if ne (include "slurm.bytes" $claim.resources.requests.storage) (include "slurm.bytes" .size) }}
-{{- fail (printf "%s.size: the volume is of %s, and an upgrade makes it no %s: %s" .path $claim.resources.requests.storage (toString .size) $way) }}
+{{- fail (printf "%s.size: the volume has %s, and an upgrade cannot change that to %s: %s" .path $claim.resources.requests.storage (toString .size) $way) }}
 {{- end }}
 {{- if ne ($claim.storageClassName | default "") .class }}
-{{- fail (printf "%s.storageClassName: the volume is of class %q, and an upgrade makes it no %q: %s" .path ($claim.storageClassName | default "") .class $way) }}
+{{- fail (printf "%s.storageClassName: the volume has class %q, and an upgrade cannot change that to %q: %s" .path ($claim.storageClassName | default "") .class $way) }}
 {{- end }}
 {{- if ne (toJson $claim.accessModes) (toJson .modes) }}
-{{- fail (printf "%s.accessModes: the volume has %s, and an upgrade makes it no %s: %s" .path (join "," $claim.accessModes) (join "," .modes) $way) }}
+{{- fail (printf "%s.accessModes: the volume has %s, and an upgrade cannot change that to %s: %s" .path (join "," $claim.accessModes) (join "," .modes) $way) }}
 {{- end }}
 {{- end }}
 
@@ -210,11 +210,11 @@ pods, scripts (the ConfigMap with hooks.env of before).
 {{- range $pod.spec.volumes }}{{ if eq .name "hooks-ca" }}{{ $known = .secret.secretName }}{{ end }}{{ end }}
 {{- $way := "(docs/security.md, \"TLS of the hooks and of slurmrestd\")" }}
 {{- if and $secret (not $isOpen) (not $known) }}
-{{- fail (printf "hookGateway.tls.required: the Pod %s was made without the CA of the hook gateway, so each job that starts there would fail: first upgrade with false, and set true when every compute Pod was replaced %s" $pod.metadata.name $way) }}
+{{- fail (printf "hookGateway.tls.required: the Pod %s was created without the CA of the hook gateway, so each job that starts there would fail: first upgrade with false, and set true when every compute Pod was replaced %s" $pod.metadata.name $way) }}
 {{- else if and $secret (not $isOpen) (ne $known $secret) }}
 {{- fail (printf "hookGateway.tls: the Pod %s knows the CA of the Secret %s, and not that of %s, so each job that starts there would fail: set required to false until every compute Pod was replaced; or set checks.cluster to false if both have the same CA %s" $pod.metadata.name $known $secret $way) }}
 {{- else if and $known $isTlsAlone (or (not $secret) (ne $known $secret)) }}
-{{- fail (printf "hookGateway.tls: the Pod %s calls the hook gateway by TLS alone, with the CA of the Secret %s, so jobs that start now would fail: first upgrade with that Secret and required: false, and wait three minutes %s" $pod.metadata.name $known $way) }}
+{{- fail (printf "hookGateway.tls: the Pod %s calls the hook gateway only with TLS, with the CA of the Secret %s, so jobs that start now would fail: first upgrade with that Secret and required: false, and wait three minutes %s" $pod.metadata.name $known $way) }}
 {{- end }}
 {{- end }}
 {{- end }}

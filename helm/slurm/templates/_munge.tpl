@@ -92,7 +92,7 @@ old (the Secret that is there).
 {{- if and $at (ne $before $id) (not .root.Values.keys.existingSecret) }}
 {{- $left := sub (add (b64dec $at | int64) (include "slurm.mungeSpread" . | int64)) (now | unixEpoch | int64) }}
 {{- if gt $left 0 }}
-{{- fail (printf "keys.mungeKeyId: the change to %q is not everywhere yet: try again in %d s" $before $left) }}
+{{- fail (printf "keys.mungeKeyId: not all Pods have the change to %q yet: try again in %d s" $before $left) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -105,7 +105,7 @@ old (the Secret that is there).
 {{- range $pod := .pods }}
 {{- $labels := $pod.metadata.labels | default dict }}
 {{- if and (eq (dig "app.kubernetes.io/instance" "" $labels) $.root.Release.Name) (eq (dig "app.kubernetes.io/name" "" $labels) "slurmd") }}
-{{- fail (printf "auth.type: slurmd of the Pod %s runs with %s and would not understand a slurmctld with %s: first set replicas: 0 in every set of compute.nodes and wait until their Pods are gone" $pod.metadata.name $before $type) }}
+{{- fail (printf "auth.type: slurmd of the Pod %s runs with %s and cannot talk to a slurmctld with %s: first set replicas: 0 in every set of compute.nodes and wait until their Pods are gone" $pod.metadata.name $before $type) }}
 {{- end }}
 {{- end }}
 {{- end }}

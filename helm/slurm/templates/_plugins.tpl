@@ -86,7 +86,7 @@ include {{ include "slurm.pluginsPath" . }}/plugstack.conf
 {{- $names := list }}
 {{- range $plugin := .Values.compute.plugins }}
 {{- if has $plugin.name $names }}
-{{- fail (printf "compute.plugins: two have the name %q: give each its own" $plugin.name) }}
+{{- fail (printf "compute.plugins: two plugins have the name %q: give each a different name" $plugin.name) }}
 {{- end }}
 {{- $names = append $names $plugin.name }}
 {{- $files := list }}

@@ -41,15 +41,15 @@ def problem(volume: Volume, mode: str, *, is_first_alone: bool) -> str | None:
     *is_first_alone*: the first server is none of the three, so it goes on with streams of its own.
     """
     if mode != "three":
-        return f"three servers have used it: one must not. {WAY}" if volume.is_of_three else None
+        return f"three servers have used it, so one server must not. {WAY}" if volume.is_of_three else None
     if volume.has_copy and not volume.is_copy_whole:
         return f"not all streams are copied yet: set nats.growing and upgrade again, {WAY}"
     if volume.has_copy and is_first_alone:
         return f"it has a copy, and the first server is not one of the three: set nats.growing, {WAY}"
     if volume.has_copy and volume.has_streams and volume.has_former:
-        return "VOLUME/standalone is there already, of an earlier time: move it away"
+        return "VOLUME/standalone already exists from an earlier time: move it away"
     if not volume.has_copy and volume.has_streams and not volume.is_of_three:
-        return f"the streams are of one server, and three would delete them: set nats.growing first, {WAY}"
+        return f"the streams belong to one server, and three would delete them: set nats.growing first, {WAY}"
     return None
 
 

@@ -2,43 +2,43 @@
 {{- define "sunk.checks" -}}
 {{- $names := include "sunk.clusters" . | fromJsonArray -}}
 {{- if ne (len $names) (len ($names | uniq)) -}}
-{{- fail (printf "clusters: %s: a name is given twice; the name of a Slurm cluster is unique in the Kubernetes cluster" (join ", " $names)) -}}
+{{- fail (printf "clusters: %s: a name appears twice; each Slurm cluster needs a unique name in the Kubernetes cluster" (join ", " $names)) -}}
 {{- end -}}
 {{- range $label, $_ := .Values.commonLabels -}}
 {{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|part-of|managed-by|version)|helm\\.sh/chart|(.*\\.)?sunk\\.coreweave\\.com/.*)$" $label -}}
-{{- fail (printf "commonLabels: the chart sets %s itself, and finds its Pods by such labels: take another name" $label) -}}
+{{- fail (printf "commonLabels: the chart sets %s itself, and finds its Pods by such labels: use another name" $label) -}}
 {{- end -}}
 {{- if hasPrefix "rbac.authorization.k8s.io/" $label -}}
-{{- fail (printf "commonLabels: %s would add the chart's roles to those of Kubernetes: take another name" $label) -}}
+{{- fail (printf "commonLabels: %s would add the chart's roles to those of Kubernetes: use another name" $label) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.nodesetController.podMonitor.enabled (dig "serviceMonitor" "enabled" false .Values.nodesetController) -}}
-{{- fail "nodesetController.serviceMonitor.enabled: podMonitor has the same Pods scraped, so each series would be there twice: enable one of the two" -}}
+{{- fail "nodesetController.serviceMonitor.enabled: podMonitor scrapes the same Pods, so each series would exist twice: enable one of the two" -}}
 {{- end -}}
 {{- $topology := .Values.nodesetController.topology -}}
 {{- if and (has $topology.kind (list "tree" "block")) (not $topology.labels) -}}
-{{- fail (printf "nodesetController.topology.labels: a %s needs the labels of Nodes that it is made of" $topology.kind) -}}
+{{- fail (printf "nodesetController.topology.labels: a %s needs the labels of Nodes that define it" $topology.kind) -}}
 {{- end -}}
 {{- $tls := include "sunk.natsTls" . | fromJson -}}
 {{- if and $tls.generate $tls.existingSecret -}}
-{{- fail "nats.tls.generate: nats.tls.existingSecret names a certificate already: set one of the two" -}}
+{{- fail "nats.tls.generate: nats.tls.existingSecret names a certificate too: set one of the two" -}}
 {{- end -}}
 {{- if and $tls.names (not $tls.generate) -}}
-{{- fail "nats.tls.names: they are names of the certificate that nats.tls.generate makes: set that, or have your own certificate made with them" -}}
+{{- fail "nats.tls.names: these names go into the certificate that nats.tls.generate creates: set nats.tls.generate, or put them into your own certificate" -}}
 {{- end -}}
 {{- range $tls.names -}}
 {{- if regexMatch "^[0-9.]+$" . -}}
-{{- fail (printf "nats.tls.names: %s is an address: name a host, and let clients connect to that" .) -}}
+{{- fail (printf "nats.tls.names: %s is an address: give a host name, and let clients connect to it" .) -}}
 {{- end -}}
 {{- end -}}
 {{- if and $tls.generate (not .Values.nats.enabled) -}}
-{{- fail "nats.tls.generate: the certificate would be of this chart's NATS, and nats.enabled is false: put the CA of your NATS into a Secret as ca.crt, and name it in nats.tls.existingSecret" -}}
+{{- fail "nats.tls.generate: the certificate is for this chart's NATS, and nats.enabled is false: put the CA of your NATS into a Secret as ca.crt, and name it in nats.tls.existingSecret" -}}
 {{- end -}}
 {{- $lock := .Values.nodesetController.lock -}}
 {{- if eq $lock.effect "NoExecute" -}}
 {{- range $key, $spared := dict "dryRun" $lock.dryRun "exemptNamespaces" $lock.exemptNamespaces "deleteAfterSeconds" $lock.deleteAfterSeconds "exemptPriorityClasses" (ne (join "," $lock.exemptPriorityClasses) "system-node-critical") -}}
 {{- if $spared -}}
-{{- fail (printf "nodesetController.lock.%s: with effect NoExecute Kubernetes removes all other Pods; set effect NoSchedule, or leave it as it is" $key) -}}
+{{- fail (printf "nodesetController.lock.%s: with effect NoExecute Kubernetes removes all other Pods; set effect NoSchedule, or leave this value at its default" $key) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -48,19 +48,19 @@
 {{- /* 1 GiB of facts a cluster, 256 MiB of dead letters, and as much for states, which have no bound of their own. */ -}}
 {{- $needed := add (mul 1024 (len $names)) 512 -}}
 {{- if lt $store (int64 $needed) -}}
-{{- fail (printf "nats.persistence.maxFileStore: %s are too little for %d Slurm clusters: at least %dMiB" .Values.nats.persistence.maxFileStore (len $names) $needed) -}}
+{{- fail (printf "nats.persistence.maxFileStore: %s is too small for %d Slurm clusters: set at least %dMiB" .Values.nats.persistence.maxFileStore (len $names) $needed) -}}
 {{- end -}}
 {{- if and .Values.nats.growing (eq (int .Values.nats.replicas) 1) -}}
-{{- fail "nats.growing: one server does not grow to one: set nats.replicas to 3" -}}
+{{- fail "nats.growing: there is only one server to grow to: set nats.replicas to 3" -}}
 {{- end -}}
 {{- if include "sunk.hasTeams" . -}}
 {{- $teams := include "sunk.teams" . | fromJson -}}
 {{- $theirs := include "sunk.mebibytes" ($teams.persistence.maxFileStore | trimSuffix "B") | int64 -}}
 {{- if lt $theirs (int64 (add (mul 1024 (len $names)) 256)) -}}
-{{- fail (printf "nats.teams.persistence.maxFileStore: %s are too little for %d Slurm clusters: at least %dMiB" $teams.persistence.maxFileStore (len $names) (add (mul 1024 (len $names)) 256)) -}}
+{{- fail (printf "nats.teams.persistence.maxFileStore: %s is too small for %d Slurm clusters: set at least %dMiB" $teams.persistence.maxFileStore (len $names) (add (mul 1024 (len $names)) 256)) -}}
 {{- end -}}
 {{- if gt $theirs (include "sunk.mebibytes" $teams.persistence.size | int64) -}}
-{{- fail (printf "nats.teams.persistence.maxFileStore: %s are more than the volume of %s (nats.teams.persistence.size)" $teams.persistence.maxFileStore $teams.persistence.size) -}}
+{{- fail (printf "nats.teams.persistence.maxFileStore: %s is more than the volume of %s (nats.teams.persistence.size)" $teams.persistence.maxFileStore $teams.persistence.size) -}}
 {{- end -}}
 {{- with .Values.nats.existingSecret -}}
 {{- $there := lookup "v1" "Secret" $.Release.Namespace . -}}
@@ -72,7 +72,7 @@
 {{- end -}}
 {{- end -}}
 {{- if gt $store $size -}}
-{{- fail (printf "nats.persistence.maxFileStore: %s are more than the volume of %s (nats.persistence.size)" .Values.nats.persistence.maxFileStore .Values.nats.persistence.size) -}}
+{{- fail (printf "nats.persistence.maxFileStore: %s is more than the volume of %s (nats.persistence.size)" .Values.nats.persistence.maxFileStore .Values.nats.persistence.size) -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
@@ -80,7 +80,7 @@
 {{/* The same of `view`; its templates that fail without these values include it first. */}}
 {{- define "sunk.viewChecks" -}}
 {{- if and (.Values.view).enabled (not .Values.view.image) -}}
-{{- fail "view: the values are those of an earlier version, which has no view: upgrade with --reset-then-reuse-values instead of --reuse-values" -}}
+{{- fail "view: the values are from an earlier version, which has no view: upgrade with --reset-then-reuse-values instead of --reuse-values" -}}
 {{- end -}}
 {{- with and .Values.nats.enabled (.Values.view).enabled .Values.nats.existingSecret -}}
 {{- $there := lookup "v1" "Secret" $.Release.Namespace . -}}
@@ -104,7 +104,7 @@
 {{- $there := lookup "apps/v1" "StatefulSet" .Release.Namespace "sunk-nats" -}}
 {{- /* Without a cluster to ask, nothing is known. */ -}}
 {{- if and $grows (not $there) (lookup "v1" "Namespace" "" .Release.Namespace) -}}
-{{- fail "nats.growing: there is no server yet whose streams could be copied: remove nats.growing" -}}
+{{- fail "nats.growing: there is no server yet, so there are no streams to copy: remove nats.growing" -}}
 {{- end -}}
 {{- with $there -}}
 {{- $way := "To change it, delete the StatefulSet sunk-nats and its PersistentVolumeClaims first: states are published again, stored facts are lost" -}}
@@ -131,14 +131,14 @@
 {{- fail (printf "nats.replicas: there is 1 server, and its streams must be copied to the three. Upgrade with nats.growing=true first: %s" $guide) -}}
 {{- end -}}
 {{- if and (not $growing) (eq $has 3) (eq $wants 1) -}}
-{{- fail (printf "nats.replicas: there are 3 servers, whose streams do not move to 1. %s" $way) -}}
+{{- fail (printf "nats.replicas: there are 3 servers, and their streams cannot move to 1. %s" $way) -}}
 {{- end -}}
 {{- $claim := (first .spec.volumeClaimTemplates).spec -}}
 {{- $size := $claim.resources.requests.storage -}}
 {{- $held := include "sunk.mebibytes" $size | int64 -}}
 {{- $wanted := include "sunk.mebibytes" $nats.persistence.size | int64 -}}
 {{- if lt $held $wanted -}}
-{{- fail (printf "nats.persistence.size: the volumes have %s, and an upgrade alone does not make them %s. Enlarge the claims first, no data is lost: helm/sunk/README.md, \"Larger volumes\"" $size $nats.persistence.size) -}}
+{{- fail (printf "nats.persistence.size: the volumes have %s, and an upgrade alone does not make them %s. Enlarge the claims first, which loses no data: helm/sunk/README.md, \"Larger volumes\"" $size $nats.persistence.size) -}}
 {{- end -}}
 {{- if gt $held $wanted -}}
 {{- fail (printf "nats.persistence.size: the volumes have %s and cannot become %s. %s" $size $nats.persistence.size $way) -}}

@@ -265,7 +265,7 @@ async def test_a_dead_letter_is_listed_shown_and_once_replayed_handled_once(
     assert "no driver for this node" in listed.out
     assert '"reason": "k8s: cordon 0"' in shown.out
     assert "replay  possible" in shown.out
-    assert "exporter is through with it" in replayed.out
+    assert "exporter has handled it" in replayed.out
     assert "already replayed" in again.out
     assert handled == [drained("gpu-1")]
 
@@ -293,7 +293,7 @@ async def test_all_letters_are_replayed_only_when_that_is_confirmed(bus: Bus, se
     done = await run(settings, "dead-letters", "--replay", "all", "--on", "*gpu-2*", "--yes", "--wait", "0")
 
     assert (asked.status, unasked) == (1, before)
-    assert "1 messages would be published: --yes confirms it" in asked.err
+    assert "1 messages would be published: confirm with --yes" in asked.err
     assert done.status == 0
     assert await last_seq(bus, subjects.fact_stream("c1")) == before + 1
 
@@ -314,12 +314,12 @@ async def test_streams_shows_what_lags_and_who_leads(bus: Bus, settings: BusSett
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("tail", "slurm.nodes"), "no facts are called 'slurm.nodes'; there are slurm.node"),
+        (("tail", "slurm.nodes"), "there are no facts 'slurm.nodes'; there are slurm.node"),
         (("tail", "--cluster", "c9"), "no cluster is called 'c9': there are c1"),
         (("state", "nods"), "no bucket is called 'nods': there are kube_pod"),
         (("state", "node", "gpu-1"), "SUNK_c1_slurm_node has no key 'gpu-1': it has 0 keys"),
-        (("dead-letters", "show", "99"), "no dead letter is called '99'"),
-        (("dead-letters", "--replay", "99"), "no dead letter is called '99'"),
+        (("dead-letters", "show", "99"), "there is no dead letter '99'"),
+        (("dead-letters", "--replay", "99"), "there is no dead letter '99'"),
         (("streams", "--password-file", "/nowhere"), "cannot read /nowhere: No such file"),
     ],
     ids=["subject", "cluster", "bucket", "key", "letter", "letter to replay", "password file"],
@@ -341,7 +341,7 @@ async def test_a_server_without_our_streams_says_so(server: NatsServer) -> None:
 
     said = [(await run(settings, name)).err for name in ("tail", "state", "dead-letters", "streams")]
 
-    assert all("no service has made its" in sentence for sentence in said)
+    assert all("no service has created its" in sentence for sentence in said)
 
 
 async def test_no_server_is_one_sentence_after_a_while_and_tells_no_password() -> None:
@@ -369,7 +369,7 @@ async def test_wrong_credentials_are_one_sentence_and_right_ones_work(tmp_path: 
     assert (refused.status, refused.out) == (1, "")
     assert refused.err.startswith("sunk-bus: NATS refuses user 'ops'")
     assert refused.err.count("\n") == 1
-    assert "no stream of ours" in let_in.err
+    assert "no stream of SUNK" in let_in.err
 
 
 async def test_a_reader_that_has_seen_enough_ends_tail_without_a_word(

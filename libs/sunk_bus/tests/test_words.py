@@ -229,11 +229,13 @@ QUESTION = subjects.questions("c1", next(iter(REQUESTS))).replace("*", "n1")
     ("refused", "reason"),
     [
         pytest.param(letter(is_cut=True), "only the first 2 bytes", id="cut"),
-        pytest.param(letter(on=KEY), "a bucket's key: state is repaired by its owner, syncer", id="a key"),
+        pytest.param(letter(on=KEY), "a bucket's key: its owner, syncer", id="a key"),
         pytest.param(letter(on=QUESTION), "a question: ", id="a question"),
-        pytest.param(letter(on="sunk.dlq.c1.x.message.y"), "a dead letter itself", id="a dead letter"),
-        pytest.param(letter(on="other.subject"), "'other.subject' is no subject of facts", id="not ours"),
-        pytest.param(letter(payload=b"{"), "the message is no JSON", id="no JSON"),
+        pytest.param(
+            letter(on="sunk.dlq.c1.x.message.y"), "a dead letter about a dead letter", id="a dead letter"
+        ),
+        pytest.param(letter(on="other.subject"), "'other.subject' is not a subject of facts", id="not ours"),
+        pytest.param(letter(payload=b"{"), "the message is not JSON", id="no JSON"),
         pytest.param(Letter(1, NOW, None, "cannot be read"), "cannot be read", id="an unreadable letter"),
     ],
 )
@@ -283,5 +285,5 @@ def test_ages_sizes_and_durations_read_as_people_say_them() -> None:
 
 @pytest.mark.parametrize("typed", ["", "10", "m", "10x", "-5m", "5m "])
 def test_what_is_no_duration_is_refused(typed: str) -> None:
-    with pytest.raises(ConfigError, match="is no duration"):
+    with pytest.raises(ConfigError, match="is not a duration"):
         seconds(typed)

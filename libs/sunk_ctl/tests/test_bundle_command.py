@@ -47,7 +47,7 @@ def test_an_api_server_that_does_not_answer_leaves_no_file(silent: Path, tmp_pat
     done = CliRunner(env={"NO_PROXY": "*"}).invoke(app, words)
 
     assert done.exit_code == 5
-    assert "no answer within 1 s: try again, or --timeout" in done.stderr
+    assert "no answer within 1 s: try again, or raise --timeout" in done.stderr
     assert not list(tmp_path.glob("*.gz*"))
 
 

@@ -90,7 +90,7 @@ async def test_each_event_is_handed_on_once_whatever_answers_are_lost(
     seen, notes, status = await follow(view)
 
     assert seen == [1, 2, 3, 10]
-    assert notes == ["no answer: the bus is silent. Trying again; no event is left out", *missing]
+    assert notes == ["no answer: the bus is silent. Trying again; no event is missed", *missing]
     assert status == REFUSED
     assert view.asked == [
         {"last": "2"},

@@ -20,7 +20,7 @@ from sunk_kube.wellknown import ANNOTATION_CORDON_REASON, LABEL_CLUSTER, LABEL_P
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 VERSION: dict[str, Any] = {"uid": "u1", "resourceVersion": "7"}
-SILENT = "c1: syncer has not seen Slurm for 600 s: what it wrote may be old"
+SILENT = "c1: syncer has not seen Slurm for 600 s: its data may be old"
 
 
 def node(
@@ -110,13 +110,13 @@ def test_an_undrain_takes_cordon_and_reason_away_and_only_those_that_are_meant()
     assert undrain(node(reason="xid 79"), is_any=True) == Change(body=body)
     assert undrain(node(reason="xid 79"), "bad fan", is_any=True) == Change(body=body)
     assert undrain(node()) is None
-    with pytest.raises(NoAnswerError, match="stays cordoned, for another reason: xid 79"):
+    with pytest.raises(NoAnswerError, match="stays cordoned, because the cordon has another reason: xid 79"):
         undrain(node(reason="xid 79"), "bad fan")
-    with pytest.raises(NoAnswerError, match="stays cordoned, for another reason: none given"):
-        undrain(node(is_cordoned=True), "bad fan")
     with pytest.raises(
-        NoAnswerError, match=r"for a reason: xid 79\. --reason with these words ends it, --any"
+        NoAnswerError, match="stays cordoned, because the cordon has another reason: none given"
     ):
+        undrain(node(is_cordoned=True), "bad fan")
+    with pytest.raises(NoAnswerError, match=r"has a reason: xid 79\. --reason with this text ends it, --any"):
         undrain(node(reason="xid 79"))
 
 
@@ -143,8 +143,8 @@ def test_a_drain_says_which_reason_without_a_cordon_it_replaces() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "--reason: say why"),
-        ("   ", "--reason: say why"),
+        ("", "--reason: give a reason"),
+        ("   ", "--reason: give a reason"),
         ("x" * 201, "--reason: 201 characters; at most 200"),
         ("x" * 10_000_000, "--reason: 10000000 characters"),
         ("a\nb", "--reason: has the control character '\\\\n'"),
@@ -176,11 +176,11 @@ def test_a_node_is_found_by_either_name_and_never_guessed_where_two_have_it() ->
     assert operations.chosen("gpu-1", None, [node()]) == node()
     assert operations.chosen("node1", node(), [node()]) == node()
     assert operations.chosen("x", None, []) is None
-    with pytest.raises(NoAnswerError, match="gpu-1 means several Nodes: node1, node2"):
+    with pytest.raises(NoAnswerError, match="gpu-1 matches several Nodes: node1, node2"):
         operations.chosen("gpu-1", None, [node(), node("node2")])
-    with pytest.raises(NoAnswerError, match="node2 means several Nodes: node1, node2"):
+    with pytest.raises(NoAnswerError, match="node2 matches several Nodes: node1, node2"):
         operations.chosen("node2", node("node2"), [node(slurm="node2")])
-    with pytest.raises(NoAnswerError, match="no Slurm node is on the Node node1"):
+    with pytest.raises(NoAnswerError, match="the Node node1 has no Slurm node"):
         operations.chosen("node1", node(slurm=""), [])
 
 
@@ -196,7 +196,7 @@ def test_a_drain_of_slurms_administrators_is_said_with_what_lifts_it() -> None:
     assert operations.slurms_own(node(SlurmCordon="False", looked=None), T0) == ()
     (stays,) = operations.slurms_own(node(SlurmCordon="True"), T0)
     assert stays == (
-        "a drain of Slurm's administrators stays: bad fan. This lifts it, in Slurm: scontrol update "
+        "a drain of Slurm's administrators stays: bad fan. To end it in Slurm: scontrol update "
         "nodename=gpu-1 state=undrain"
     )
     old = T0 - operations.OLD - timedelta(seconds=1)
@@ -207,7 +207,7 @@ def test_a_drain_of_slurms_administrators_is_said_with_what_lifts_it() -> None:
         node(SlurmCordon="True", looked=old),
     ):
         assert operations.slurms_own(unknown, T0) == (
-            "whether gpu-1 has a drain of Slurm's administrators is not known now",
+            "it is not known now whether Slurm's administrators have drained gpu-1",
         )
 
 
@@ -217,7 +217,7 @@ def test_a_reboot_is_the_condition_that_the_platform_waits_for() -> None:
         "type": "PhaseState",
         "status": "True",
         "reason": "production-powerreset",
-        "message": "reboot of gpu-1 asked for by sunkctl: firmware",
+        "message": "sunkctl requested a reboot of gpu-1: firmware",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
         "lastHeartbeatTime": "2026-01-01T00:00:00Z",
     }
@@ -263,8 +263,8 @@ def test_an_idle_node_may_be_rebooted_whatever_ails_another_cluster() -> None:
     [
         (answer(row(), age_s=149), "Slurm answered 149 s ago"),
         (answer(row(), age_s=76), "Slurm answered 76 s ago"),
-        (answer(row(), age_s=None), "sunk-view does not say when"),
-        (msgspec.structs.replace(answer(row()), time=None), "sunk-view does not say when"),
+        (answer(row(), age_s=None), "sunk-view does not know when"),
+        (msgspec.structs.replace(answer(row()), time=None), "sunk-view does not know when"),
         (answer(row(is_cordoned=False)), "the services have not seen the cordon"),
         (answer(row(kube_since=T0 - timedelta(seconds=5))), "Slurm has not answered since the cordon"),
         (answer(row(is_busy=True), age_s=149), "Slurm answered 149 s ago"),

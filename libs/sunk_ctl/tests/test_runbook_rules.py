@@ -172,7 +172,7 @@ def test_a_counter_that_has_risen_above_the_bound_of_its_release_is_found_howeve
     times: float,
     is_found: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    refusals = (Sample({"told": "drain"}, times),)
+    refusals = (Sample({"answer": "drain"}, times),)
     young = reading("slurm/g", now={"sunk_hook_refusals_total": refusals, STARTED: (Sample({}, 99_900.0),)})
 
     assert runbooks(young, others={"SunkLocksRefused": bound}) == ["SunkLocksRefused"] * is_found
@@ -254,7 +254,7 @@ def test_a_counter_counts_from_its_last_look_or_from_a_start_within_the_time() -
 def test_counters_of_several_pods_are_added_up_as_the_alert_does_and_one_event_is_none() -> None:
     def gateway(pod: str, before: float, now: float) -> Reading:
         def told(value: float) -> tuple[Sample, ...]:
-            return (Sample({"told": "drain"}, value), Sample({"told": "requeue"}, value))
+            return (Sample({"answer": "drain"}, value), Sample({"answer": "requeue"}, value))
 
         return reading(
             pod,
@@ -314,7 +314,7 @@ def test_a_silent_bus_is_told_once_for_each_pod() -> None:
     ages = tuple(Sample({"bucket": name}, age) for name, age in (("a", 99.0), ("b", 100.0), ("c", 2.0)))
     found = symptoms(Figures(readings=[reading("s", now={"sunk_view_age_seconds": ages})], time_s=0), {})
 
-    assert [one.what for one in found] == ["has not heard NATS for 100 s"]
+    assert [one.what for one in found] == ["has received nothing from NATS for 100 s"]
 
 
 @pytest.mark.parametrize(

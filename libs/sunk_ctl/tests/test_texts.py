@@ -109,7 +109,7 @@ def test_an_explanation_reads_as_sentences() -> None:
         "  waits, for 5m",
         "    because: no node is free",
         "    what would change it: a job ends",
-        "c1, syncer: nothing stands out",
+        "c1, syncer: nothing to report",
         "c1, nodeset-controller: it does not answer",
         "",
     ]

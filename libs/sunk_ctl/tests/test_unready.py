@@ -43,7 +43,7 @@ def test_a_login_set_may_have_no_replicas_and_a_nodeset_says_what_stops_it() -> 
     login = named("slurm-login", spec={"replicas": 0})
     login["metadata"]["labels"] = {"app.kubernetes.io/name": "login"}
     conditions = [
-        {"type": "SlurmKnown", "status": "False", "reason": "BusNotHeard", "message": "no word from NATS"},
+        {"type": "SlurmKnown", "status": "False", "reason": "NoNewsFromBus", "message": "no word from NATS"},
         {"type": "Ready", "status": "False", "reason": "Some", "message": "1 of 2"},
         {"type": "Accepted", "status": "True"},
     ]
@@ -51,7 +51,7 @@ def test_a_login_set_may_have_no_replicas_and_a_nodeset_says_what_stops_it() -> 
 
     assert [
         one.what for one in unready(Objects(workloads=[("statefulsets", login)], nodesets=[nodeset]))
-    ] == ["NodeSet: SlurmKnown is False: BusNotHeard: no word from NATS"]
+    ] == ["NodeSet: SlurmKnown is False: NoNewsFromBus: no word from NATS"]
 
 
 @pytest.mark.parametrize(

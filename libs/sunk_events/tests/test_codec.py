@@ -113,7 +113,7 @@ def test_a_fact_is_read_where_it_belongs() -> None:
             "is of cluster c2, its subject",
             id="cluster",
         ),
-        pytest.param(DRAINED, node_fact(NodeDrained, source="syncer"), "is no /<cluster>", id="source"),
+        pytest.param(DRAINED, node_fact(NodeDrained, source="syncer"), "is not /<cluster>", id="source"),
         pytest.param("", node_fact(NodeDrained), "is of cluster c1", id="no subject"),
         pytest.param(
             DRAINED,

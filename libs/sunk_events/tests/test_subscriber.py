@@ -12,11 +12,13 @@ GIVEN: dict[str, Any] = {"url": "nats://127.0.0.1:1", "cluster": "c1", "user": "
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        pytest.param({"url": "sunk-nats-teams:4222"}, "url .*: NATS has addresses such as nats://", id="url"),
+        pytest.param(
+            {"url": "sunk-nats-teams:4222"}, "url .*: must be an address of NATS, such as nats://", id="url"
+        ),
         pytest.param({"cluster": "*"}, r"cluster '\*'", id="cluster"),
         pytest.param({"user": ""}, "user must not be empty", id="user"),
         pytest.param({"consumer": "a.b"}, r"consumer 'a\.b': NATS takes", id="consumer"),
-        pytest.param({"kinds": [DeadLetter]}, "kinds: DeadLetter is in no stream", id="kinds"),
+        pytest.param({"kinds": [DeadLetter]}, "kinds: DeadLetter are not in a stream", id="kinds"),
         pytest.param({"concurrency": 0}, "concurrency 0: Expected `int` >= 1", id="no concurrency"),
         pytest.param({"concurrency": 9, "max_ack_pending": 8}, "more than max_ack_pending", id="two limits"),
         pytest.param({"max_ack_pending": 0}, "max_ack_pending 0", id="nothing pending"),
@@ -32,5 +34,5 @@ def test_a_setting_that_cannot_be_is_named(wrong: dict[str, Any], told: str) -> 
 async def test_a_handler_that_is_no_async_function_is_refused_before_any_fact() -> None:
     def handle(_: Event) -> None: ...
 
-    with pytest.raises(TypeError, match="no async function"):
+    with pytest.raises(TypeError, match="not an async function"):
         await Subscriber(**GIVEN).run(handle)  # pyright: ignore[reportArgumentType] - that is tried

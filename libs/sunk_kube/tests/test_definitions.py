@@ -79,7 +79,9 @@ async def refused(kube: KubeClient, namespace: str, body: dict[str, Any]) -> str
         pytest.param(nodeset(name="a.b"), "no dots", id="a name with a dot"),
         pytest.param(nodeset(name="a" * 49), "at most 48", id="a name too long for a Slurm node"),
         pytest.param(
-            nodeset({"nodeName": "node1"}), "nodeName is the controller's", id="a Node of one's own"
+            nodeset({"nodeName": "node1"}),
+            "only the nodeset-controller chooses nodeName",
+            id="a Node of one's own",
         ),
         pytest.param(nodeset({"restartPolicy": "Never"}), "restartPolicy", id="a Pod that ends"),
         pytest.param(
@@ -90,12 +92,12 @@ async def refused(kube: KubeClient, namespace: str, body: dict[str, Any]) -> str
         ),
         pytest.param(
             nodeset(fields(key="metadata.namespace", operator="In", values=["a"])),
-            "matchFields knows metadata.name only",
+            "matchFields supports metadata.name only",
             id="a field that nobody selects by",
         ),
         pytest.param(
             nodeset(fields(key="metadata.name", operator="In", values=["a", "b"])),
-            "matchFields knows metadata.name only",
+            "matchFields supports metadata.name only",
             id="two names in a field",
         ),
         pytest.param(
@@ -129,12 +131,12 @@ async def refused(kube: KubeClient, namespace: str, body: dict[str, Any]) -> str
         ),
         pytest.param(
             nodeset(updateStrategy={"rollingUpdate": {"maxUnavailable": 0}}),
-            "maxUnavailable is a number from 1 on",
+            "maxUnavailable is a number from 1",
             id="an update that may not begin",
         ),
         pytest.param(
             nodeset(updateStrategy={"rollingUpdate": {"maxUnavailable": "half"}}),
-            "maxUnavailable is a number from 1 on",
+            "maxUnavailable is a number from 1",
             id="a share that is a word",
         ),
         pytest.param(nodeset(updateStrategy={"type": "Recreate"}), "Unsupported value", id="no strategy"),
@@ -152,9 +154,9 @@ async def test_a_wrong_nodeset_is_refused_with_a_sentence(
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        pytest.param({"cluster": "other"}, "the Slurm cluster of a NodeSet never changes", id="cluster"),
-        pytest.param({"podNamePrefix": "h200"}, "podNamePrefix never changes", id="prefix"),
-        pytest.param({"podNamePrefix": None}, "podNamePrefix never changes", id="no prefix"),
+        pytest.param({"cluster": "other"}, "the Slurm cluster of a NodeSet cannot be changed", id="cluster"),
+        pytest.param({"podNamePrefix": "h200"}, "podNamePrefix cannot be changed", id="prefix"),
+        pytest.param({"podNamePrefix": None}, "podNamePrefix cannot be changed", id="no prefix"),
     ],
 )
 async def test_what_names_slurm_nodes_never_changes(

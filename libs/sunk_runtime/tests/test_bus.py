@@ -193,7 +193,7 @@ async def test_the_callers_headers_are_left_as_they_are(bus: Bus) -> None:
 
 
 async def test_a_question_that_nobody_answers_fails_at_once(bus: Bus) -> None:
-    with anyio.fail_after(WITHIN_S), pytest.raises(NoAnswerError, match="nobody answers it now"):
+    with anyio.fail_after(WITHIN_S), pytest.raises(NoAnswerError, match="no service answers it now"):
         await bus.request("nobody.there", b"", 30.0)
 
 

@@ -111,7 +111,7 @@ async def test_without_an_authority_a_server_with_tls_says_which_setting_is_miss
 
 async def test_nothing_is_sent_to_a_server_without_tls(certificates: Certificates, tmp_path: Path) -> None:
     with NatsServer(tmp_path / "nats", extra=USERS) as server:
-        await refused(settings(server, tmp_path, certificates.ca_file), "NATS speaks no TLS")
+        await refused(settings(server, tmp_path, certificates.ca_file), "NATS does not use TLS")
 
 
 async def test_while_a_server_takes_both_a_service_with_an_authority_uses_tls(

@@ -204,7 +204,7 @@ async def test_a_strangers_stream_that_takes_our_questions_is_named(
     async with connect(settings, "test") as bus:
         await bus.js.add_stream(name="ALL", subjects=[captured])
 
-        with pytest.raises(PermanentError, match="stream ALL captures our questions"):
+        with pytest.raises(PermanentError, match="stream ALL captures the services' questions"):
             await bus.provision("c1", settings)
 
 

@@ -55,7 +55,10 @@ async def test_a_question_about_a_dotted_node_reaches_whoever_answers(bus: Bus) 
 
 
 async def test_nobody_answers_is_later_at_once_and_never_no(bus: Bus) -> None:
-    with anyio.fail_after(WITHIN_S), pytest.raises(NoAnswerError, match="nobody answers it now") as raised:
+    with (
+        anyio.fail_after(WITHIN_S),
+        pytest.raises(NoAnswerError, match="no service answers it now") as raised,
+    ):
         await ask(bus, "c1", QUESTION, timeout_s=60)
 
     assert isinstance(raised.value, TransientError)
@@ -77,7 +80,7 @@ async def test_who_no_longer_answers_is_not_asked(bus: Bus) -> None:
         ),
         pytest.param(ConflictError("stale"), Later(reason="stale", retry_after_s=0.1), id="conflict"),
         pytest.param(PermanentError("no"), Refused(code="refused", reason="no"), id="never"),
-        pytest.param(KeyError("x"), Later(reason="the answerer failed; its log says why"), id="a bug"),
+        pytest.param(KeyError("x"), Later(reason="the service that answers failed; see its log"), id="a bug"),
         pytest.param(TransientError("x" * 5000), Later(reason="x" * 1024), id="a long reason"),
     ],
 )

@@ -273,7 +273,7 @@ async def test_a_state_that_was_published_and_not_stored_is_stored_before_the_ne
     with pytest.raises(BusUnavailableError):
         await record(writer, node("DOWN"))
     revision = view.revision("n1")
-    with pytest.raises(ConflictError, match="told only now"):
+    with pytest.raises(ConflictError, match="published only now"):
         await writer.record("n1", node(changed=T1), revision=revision)
     is_stored = view.get("n1") == node("DOWN")
     await record(writer, node(changed=T1))
@@ -298,7 +298,7 @@ async def test_a_fact_whose_publish_failed_is_told_though_the_state_is_another_o
     writer = StateWriter(Unlucky(bus, is_stored=is_stored, lost=f".{lost}"), view, fence=None)
     with pytest.raises(BusUnavailableError):
         await writer.record("n1", node("DOWN"), [drained(0), undrained(0)], revision=0)
-    with pytest.raises(ConflictError, match="told only now"):
+    with pytest.raises(ConflictError, match="published only now"):
         await writer.record("n1", node("IDLE"), revision=0)
 
     assert view.get("n1") == node("DOWN")
@@ -325,7 +325,7 @@ async def test_what_was_told_of_somebody_who_went_before_it_was_stored_is_stored
     with pytest.raises(BusUnavailableError):
         await record(writer, node())
 
-    with pytest.raises(ConflictError, match="told only now"):
+    with pytest.raises(ConflictError, match="published only now"):
         await writer.forget("n1", revision=0)
     assert view.get("n1") == node()
     await writer.forget("n1", revision=view.revision("n1"))

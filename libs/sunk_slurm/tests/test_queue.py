@@ -77,7 +77,7 @@ def test_it_is_said_in_an_operators_words() -> None:
     assert finding.what == "place 11 of 11 in the queue of gpu"
     assert finding.because == "ahead: job 3 of ada (Priority), job 4 of ada (Priority, 9 tasks)"
     assert "its priority (100)" in finding.would_change
-    assert place_finding(MINE, []).because == "nobody is known to be ahead"
+    assert place_finding(MINE, []).because == "no job is known to be ahead"
 
 
 def test_of_many_the_first_are_named() -> None:

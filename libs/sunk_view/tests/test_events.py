@@ -90,7 +90,7 @@ async def test_a_question_about_a_pod_has_nothing_looked_at_that_is_no_uid_of_a_
     facts = Noted()
     found = await ask(facts, Placements(uid(2)), key)
 
-    assert (found.status, found.body["message"]) == (400, "key: is that of no answer before about a Pod")
+    assert (found.status, found.body["message"]) == (400, "key: is not from an earlier answer about a Pod")
     assert facts.asked == []
 
 
@@ -135,7 +135,9 @@ async def test_a_user_has_one_question_about_events_at_a_time_and_keeps_no_other
 
     second, *others = answers
     assert (second.status, second.headers) == (429, {"Retry-After": "1"})
-    assert second.body["message"] == "user alice has a question about events under way: one at a time"
+    assert (
+        second.body["message"] == "user alice has another question about events under way: ask one at a time"
+    )
     assert [answer.status for answer in others] == [200, 200]
     assert (await ask(facts, states)).status == 200
 

@@ -216,7 +216,7 @@ async def test_what_is_not_known_is_to_be_read_whole(cluster: Cluster) -> None:
     wrong = await Following(cast("Access", Rights()), [cluster.states]).answer({"nodes": "x"}, ALICE)
 
     assert found == [("nodes",)] * 3
-    assert (wrong.status, wrong.body["message"]) == (400, "nodes: is that of no answer before")
+    assert (wrong.status, wrong.body["message"]) == (400, "nodes: is not from an earlier answer")
     assert revisions
 
 

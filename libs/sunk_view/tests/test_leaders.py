@@ -32,7 +32,7 @@ def lease(
         pytest.param(
             lease(renewed=T0 - timedelta(seconds=60)),
             "",
-            f"{NONE}: scheduler-0 did so until 60 s ago",
+            f"{NONE}: scheduler-0 led until 60 s ago",
             id="its leader is gone",
         ),
         pytest.param(lease(""), "", NONE, id="given up"),

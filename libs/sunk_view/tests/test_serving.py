@@ -40,7 +40,7 @@ class OneCluster:
 
     def problems(self, *, is_of_nodes: bool = False) -> tuple[str, ...]:
         assert not is_of_nodes
-        return ("c1: syncer has not seen Slurm for 600 s: what it wrote may be old",)
+        return ("c1: syncer has not seen Slurm for 600 s: its data may be old",)
 
 
 class Decisions:

@@ -141,7 +141,7 @@ def test_a_service_that_has_seen_nothing_for_long_is_named() -> None:
         "has not seen Kubernetes for 61 s"
     )
     assert silences("c1", {"syncer": problem(600), "nodeset-controller": ""}) == (
-        "c1: syncer has not seen Slurm for 600 s: what it wrote may be old",
+        "c1: syncer has not seen Slurm for 600 s: its data may be old",
     )
 
 

@@ -15,10 +15,10 @@ from sunk_runtime.errors import ConfigError
         pytest.param({"CLUSTER": "c1", "TOKEN_KEYS_FILE": "/k"}, "TOKEN_ISSUER", id="half a pair"),
         pytest.param(
             {"CLUSTER": "c1", "TOKEN_KEYS_FILE": "/k", "TOKEN_ISSUER": "i", "STATIC_TOKEN_FILE": "/s"},
-            "exclude each other",
+            "set only one of them",
             id="two ways at once",
         ),
-        pytest.param({"CLUSTER": "c1", "TLS_CERT_FILE": "/c"}, "need each other", id="no key"),
+        pytest.param({"CLUSTER": "c1", "TLS_CERT_FILE": "/c"}, "set both or none", id="no key"),
         pytest.param(
             {"CLUSTER": "c1", "TLS_CERT_FILE": "/c", "TLS_KEY_FILE": "/k", "TLS_REQUIRED": "false"},
             "TLS_REQUIRED=false needs SUNK_HOOK_GATEWAY_HOOKS_PORT",

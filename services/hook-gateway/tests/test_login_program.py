@@ -69,7 +69,7 @@ def login(tmp_path: Path, gateway: ScriptedGateway) -> Login:
 def test_it_asks_with_a_token_of_slurm_and_past_any_proxy(login: Login, gateway: ScriptedGateway) -> None:
     gateway.answers = [NOTHING]
 
-    assert login.run("explain", "job", "7") == (0, "job 7: nothing holds it up\n", "")
+    assert login.run("explain", "job", "7") == (0, "job 7: nothing to report\n", "")
     assert gateway.sent == [("/v1/jobs/7/explanation", "Bearer of-ada", {})]
     assert login.called() == ["token lifespan=60"]
 
@@ -96,9 +96,9 @@ ANSWERS: list[tuple[Said, int, str]] = [
     ((404, {"error": "Slurm has no job 7 of ada"}), 4, "Slurm has no job 7 of ada"),
     ((500, {"error": "the gateway failed\x1b[2J\nfine"}), 1, r"the gateway failed\x1b[2J\nfine"),
     ((502, "a proxy"), 1, "HTTP 502"),
-    ((404, "no such route"), 5, "the hook gateway does not answer users yet"),
+    ((404, "no such route"), 5, "the hook gateway has an earlier version"),
     (AGAIN, 5, "the hook gateway: views are not read yet"),
-    ((200, ["other"]), 5, "the hook gateway: no answer: it answered in other words"),
+    ((200, ["other"]), 5, "the hook gateway: no answer: it gave an unexpected answer"),
     ((200, {"findings": ["x"]}), 5, "the hook gateway: no answer: "),
     ((-200, {"findings": "x"}), 5, "the hook gateway: no answer: "),
 ]
@@ -153,7 +153,7 @@ def test_a_gateway_that_is_not_there_is_named(login: Login) -> None:
 
 
 def test_a_task_of_an_array_is_not_taken_for_another_job(login: Login) -> None:
-    assert "ask for the array" in login.run("explain", "job", "1234_5")[2]
+    assert "give the array's number" in login.run("explain", "job", "1234_5")[2]
 
 
 @pytest.mark.parametrize("token", ["of-ada\r\n", " of-ada "])
@@ -165,7 +165,7 @@ def test_a_token_with_ends_of_lines_is_read_and_one_with_other_letters_never_sho
     assert login.run("explain", "job", "7", token=token)[0] == 0
     assert gateway.sent[0][1] == "Bearer of-ada"
     shown = login.run("explain", "job", "7", token="x\x01y")  # noqa: S106 - no token
-    assert shown == (3, "", "sunkctl: SLURM_JWT is no token\n")
+    assert shown == (3, "", "sunkctl: SLURM_JWT is not a token\n")
 
 
 def test_a_token_goes_to_no_other_address(login: Login, gateway: ScriptedGateway) -> None:

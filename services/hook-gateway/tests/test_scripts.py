@@ -309,7 +309,7 @@ def test_a_prolog_that_is_not_let_in_drains_its_node_and_fails_after_the_job_has
     gateway.answers = [(status, {"error": "no"})]
 
     assert node.run("prolog.sh") == 1
-    assert node.done == [drained_by_itself(f"the hook gateway said HTTP {status}"), "scontrol requeue 7"]
+    assert node.done == [drained_by_itself(f"the hook gateway answered HTTP {status}"), "scontrol requeue 7"]
 
 
 def test_a_prolog_without_settings_lets_no_job_start(node: Node, tmp_path: Path) -> None:
@@ -513,7 +513,7 @@ def test_a_gateway_whose_authority_is_not_known_is_told_nothing(tmp_path: Path) 
 
         assert node.run("prolog.sh") == 1
         assert gateway.sent == []
-        why = "SUNK_HOOKS_CA_FILE does not vouch for the certificate of the hook gateway"
+        why = "SUNK_HOOKS_CA_FILE has no CA of the certificate of the hook gateway"
         assert node.done == [drained_by_itself(why), "scontrol requeue 7"]
 
 
@@ -636,7 +636,7 @@ def test_a_component_that_slurm_has_not_started_yet_is_waited_for(
 
     assert node.run("prolog.sh", **HET) == 1
     assert gateway.sent == []
-    why = "slurmctld does not tell the components of the job"
+    why = "slurmctld does not list the components of the job"
     assert node.done == [drained_by_itself(why), "scontrol requeue 7"]
 
 

@@ -63,8 +63,8 @@ def test_silence_is_doubted_first_and_makes_unknown_only_later() -> None:
     bench.speaks(1, 0)
 
     assert (bench.doubts(59), bench.is_unknown(59)) == ("", False)
-    assert (bench.doubts(61), bench.is_unknown(61)) == ("SlurmNotHeard", False)
-    assert (bench.doubts(601), bench.is_unknown(601)) == ("SlurmNotHeard", True)
+    assert (bench.doubts(61), bench.is_unknown(61)) == ("NoNewsFromSlurm", False)
+    assert (bench.doubts(601), bench.is_unknown(601)) == ("NoNewsFromSlurm", True)
     bench.speaks(2, 650)
     assert (bench.doubts(651), bench.is_unknown(651)) == ("", False)
 
@@ -76,7 +76,7 @@ def test_what_is_said_counts_from_when_it_arrives_whatever_the_speakers_clock_sa
     bench.speaks(2, -7200)
     assert not bench.doubts(40)
     assert not bench.doubts(90)
-    assert bench.doubts(101) == "SlurmNotHeard"
+    assert bench.doubts(101) == "NoNewsFromSlurm"
 
 
 def test_old_words_are_old_after_a_restart_and_a_clock_ahead_is_not_believed() -> None:
@@ -86,16 +86,16 @@ def test_old_words_are_old_after_a_restart_and_a_clock_ahead_is_not_believed() -
 
     assert old.is_unknown(1)
     assert not ahead.doubts(1)
-    assert ahead.doubts(62) == "SlurmNotHeard"
+    assert ahead.doubts(62) == "NoNewsFromSlurm"
 
 
 def test_words_that_came_back_with_an_older_store_are_as_old_as_they_were_then() -> None:
     bench = Bench()
     bench.speaks(100, 0)
-    assert bench.doubts(200) == "SlurmNotHeard"
+    assert bench.doubts(200) == "NoNewsFromSlurm"
 
     bench.statistics.correct("scheduler", SlurmStatisticsState(changed=T0), 40, stored=at(-3600))
-    assert (bench.doubts(201), bench.is_unknown(201)) == ("SlurmNotHeard", True)
+    assert (bench.doubts(201), bench.is_unknown(201)) == ("NoNewsFromSlurm", True)
     bench.speaks(41, 202)
 
     assert (bench.doubts(202), bench.is_unknown(202)) == ("", False)
@@ -122,7 +122,7 @@ def test_a_bus_that_was_never_reached_is_said() -> None:
     assert slurm_health.doubt(T0 + timedelta(seconds=9)) is None
     found = slurm_health.doubt(T0 + timedelta(seconds=11))
     assert found is not None
-    assert found.reason == "BusNotHeard"
+    assert found.reason == "NoNewsFromBus"
     assert slurm_health.nodes is None
 
 

@@ -24,7 +24,7 @@ follow_keys() {
         # With an empty set the daemon would end, and a slurmd's jobs with it.
         [[ -s $SLURM_SACK_JWKS ]] && now=$(cksum "$SLURM_SACK_JWKS") && [[ $now != "$known" ]] || continue
         "$@"
-        echo "the keys of auth/slurm are others: this daemon reads them" >&2
+        echo "the keys of auth/slurm have changed: this daemon reads them again" >&2
         kill -HUP "$daemon" || return 0
         known=$now
     done &
@@ -56,7 +56,7 @@ end_standby() {
         "$@"
         return
     fi
-    echo "the keys of auth/slurm are others: this slurmctld, which stands by, starts again with them" >&2
+    echo "the keys of auth/slurm have changed: this standby slurmctld starts again with them" >&2
     kill -TERM $$
     exit
 }
@@ -71,7 +71,7 @@ conf_servers() {
 add_sunkctl() {
     grep -qx SUNK_LOGIN_EXPLAIN=true "$1/hooks.env" || return 0
     type -P sunkctl >/dev/null || { mkdir -p "$2" && ln -sf "$1/sunkctl.py" "$2/sunkctl"; } ||
-        echo "users find no sunkctl in $2: have them call $1/sunkctl.py" >&2
+        echo "cannot put sunkctl into $2: users can call $1/sunkctl.py" >&2
 }
 
 # Accounts of the values, where the image has none of the name; and whose they were.
@@ -126,7 +126,7 @@ let_users_in() {
         home=$(getent passwd "$user" | cut -d: -f6)
         # A shared file system may keep root from it.
         [[ -z $home || -d $home ]] || install -d -o "$user" -g "$(id -g "$user")" -m 700 "$home" ||
-            echo "sunk login: $home of $user is not there and cannot be made here: make it where the file system is" >&2
+            echo "sunk login: $home of $user does not exist and cannot be created here: create it on the machine that has the file system" >&2
     done
 }
 
@@ -137,7 +137,7 @@ set_limits() {
         case $name in memlock) flag=-l ;; nofile) flag=-n ;; stack) flag=-s ;; esac
         variable=SUNK_LIMIT_${name^^}
         [[ -z ${!variable:-} ]] || ulimit "$flag" "${!variable}" || {
-            echo "compute.limits.$name: this container may not have ${!variable}: give slurmd the capability SYS_RESOURCE (securityContext of the set), and let the namespace have it" >&2
+            echo "compute.limits.$name: this container may not have ${!variable}: give slurmd the capability SYS_RESOURCE (securityContext of the set), and allow it in the namespace" >&2
             return 1
         }
     done
@@ -222,7 +222,7 @@ reason_of() {
     reason=$(timeout 10 sinfo --noheader --Node --nodes="$1" --format=%E) && printf '%s' "${reason%%$'\n'*}"
 }
 
-# Whether somebody set a node of the state $1 and the reason $2 down, and Slurm does not have it up by itself once its slurmd
+# Whether an administrator set a node of the state $1 and the reason $2 down, and Slurm does not have it up by itself once its slurmd
 # registers. A drain of the syncer's keeps why the node is down (down_reasons.py).
 is_down_by_hand() {
     local why=$2
@@ -242,7 +242,7 @@ forget_another_size() {
     state=$(state_of "$known") && reason=$(reason_of "$1") || return 0
     if [[ $known != *' CPUAlloc=0 '* || $state =~ COMPLETING|MAINT|RESERVED || ($state == *DRAIN* && $reason != k8s:*) ]] ||
         is_down_by_hand "$state" "$reason"; then
-        echo "Slurm's record of $1 keeps its size until a slurmd starts there while it is idle, not drained and not down" >&2
+        echo "Slurm keeps the former size of $1 until slurmd starts there while the node is idle, not drained and not down" >&2
         return 0
     fi
     timeout 10 scontrol delete nodename="$1" || true
@@ -260,7 +260,7 @@ end_lost_jobs() {
     if [[ $(state_of "$shown") == *DRAIN* ]]; then
         reason=$(reason_of "$1") || return 0
     fi
-    echo "the jobs that Slurm has running on $1 went with the slurmd before: the node is set down" >&2
+    echo "the jobs that Slurm has running on $1 ended with the earlier slurmd: the node is set down" >&2
     timeout 10 scontrol update nodename="$1" state=down reason="$reason" || true
 }
 
@@ -280,7 +280,7 @@ node_gres() {
     devices=("${SUNK_GPU_FILES:-/dev/nvidia}"[0-9]*)
     [[ -e ${devices[0]} ]] || devices=()
     if ((${#devices[@]} < count)); then
-        echo "the Node has $given, and this container ${#devices[@]} of its devices: they are not announced; give slurmd the devices (runtimeClassName of the set, NVIDIA_VISIBLE_DEVICES=all)" >&2
+        echo "the Node has $given, and this container has ${#devices[@]} of its devices: slurmd does not announce them; give slurmd the devices (runtimeClassName of the set, NVIDIA_VISIBLE_DEVICES=all)" >&2
         return 0
     fi
     if [[ ${SUNK_NODE_GRES_LISTED:-} != true ]]; then
@@ -288,7 +288,7 @@ node_gres() {
             [[ $model != *"$type"* ]] || found=$((found + 1))
         done < <(sed -n 's/^Model:[[:space:]]*//p' "$driver"/gpus/*/information 2>/dev/null | tr 'A-Z ' 'a-z_')
         if ((found < count)); then
-            echo "the Node has $given, and the driver knows $found GPUs of that name ($driver/gpus): they are not announced; name the type in gpuTypes by a part of the driver's name, in small letters with _ for spaces" >&2
+            echo "the Node has $given, and the driver knows $found GPUs of that name ($driver/gpus): slurmd does not announce them; in gpuTypes write a part of the driver's name, in small letters with _ for spaces" >&2
             return 0
         fi
     fi

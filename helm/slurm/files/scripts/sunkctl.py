@@ -99,7 +99,7 @@ def ask(job: int) -> list[dict[str, Any]]:
     url, opener = gateway()
     mine = token()
     if not (mine.isascii() and mine.isprintable()):
-        fail(3, "SLURM_JWT is no token")
+        fail(3, "SLURM_JWT is not a token")
     headers = {"Authorization": f"Bearer {mine}"}
     request = urllib.request.Request(f"{url}/v1/jobs/{job}/explanation", headers=headers)  # noqa: S310 - the hook gateway's.
     until, why = time.monotonic() + WITHIN_S, "it does not answer"
@@ -111,13 +111,13 @@ def ask(job: int) -> list[dict[str, Any]]:
             said = said_by(error)
             why = said or f"HTTP {error.code}"
             if said is None and error.code == 404:  # noqa: PLR2004 - a gateway of before
-                fail(5, "the hook gateway does not answer users yet: it is of an earlier version")
+                fail(5, "the hook gateway has an earlier version, which does not answer users")
             if error.code not in {429, 503}:
                 fail(STATUS.get(error.code, 1), why)
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, ssl.SSLCertVerificationError):
-                fail(1, f"SUNK_HOOKS_CA_FILE does not vouch for the hook gateway: {reason}")
+                fail(1, f"SUNK_HOOKS_CA_FILE has no CA of the hook gateway: {reason}")
             why = f"no answer: {reason}"
         if time.monotonic() + PAUSE_S >= until:
             fail(5, f"the hook gateway: {why}")
@@ -129,7 +129,7 @@ def findings_of(answer: bytes) -> list[dict[str, Any]]:
     try:
         return [dict(one) for one in json.loads(answer)["findings"]]
     except (KeyError, TypeError) as error:
-        raise ValueError("it answered in other words") from error
+        raise ValueError("it gave an unexpected answer") from error
 
 
 def said_by(error: urllib.error.HTTPError) -> str | None:
@@ -142,22 +142,24 @@ def said_by(error: urllib.error.HTTPError) -> str | None:
 
 def main() -> None:
     """Print why a job is as it is."""
-    parser = argparse.ArgumentParser(prog="sunkctl", description="Why does a Slurm job of yours wait?")
+    parser = argparse.ArgumentParser(prog="sunkctl", description="Explain why your Slurm job waits.")
     commands = parser.add_subparsers(required=True, metavar="explain")
-    explain = commands.add_parser("explain", help="say why a job waits, and what would change it")
+    explain = commands.add_parser("explain", help="explain why a job waits, and what would change it")
     explain.add_argument("what", choices=["job"])
-    explain.add_argument("number", help="as squeue prints it; of an array the number of the whole")
+    explain.add_argument("number", help="as squeue prints it; of an array the number of the whole array")
     explain.add_argument("-o", "--output", choices=["table", "json"], default="table")
     given = parser.parse_args()
     if re.fullmatch(r"[0-9]+_.*", given.number):
-        parser.error("a task of an array: ask for the array, or for the task's own number (squeue -O JobID)")
+        parser.error(
+            "this is a task of an array: give the array's number, or the task's own number (squeue -O JobID)"
+        )
     if not re.fullmatch(r"0*[1-9][0-9]{0,9}", given.number):
-        parser.error("NUMBER is no number of a job")
+        parser.error("NUMBER is not the number of a job")
     findings = ask(int(given.number))
     if given.output == "json":
         print(json.dumps(findings, indent=2))
         return
-    print(f"job {given.number}" + ("" if findings else ": nothing holds it up"))
+    print(f"job {given.number}" + ("" if findings else ": nothing to report"))
     for one in findings:
         since = f", since {str(one['since'])[:19].replace('T', ' ')} UTC" if one.get("since") else ""
         print(printable(f"  {one.get('what')}{since}"))

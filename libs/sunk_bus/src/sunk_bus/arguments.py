@@ -35,8 +35,8 @@ def parser_of_all() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argumen
     _tail(add("tail", "show facts as they happen", _TAIL_EPILOG))
     _state(add("state", "show states, by bucket and key"))
     _dead(add("dead-letters", "list messages that a service could not handle, and publish them again"))
-    add("streams", "show whether the bus is well: streams, consumers, leases")
-    _explain(add("explain", "say why a node, a job or a Pod is as it is"))
+    add("streams", "show the health of the bus: streams, consumers, leases")
+    _explain(add("explain", "explain the state of a node, a job or a Pod"))
     return parser, made
 
 
@@ -102,7 +102,7 @@ def _dead(parser: argparse.ArgumentParser) -> None:
         "--replay",
         default="",
         metavar="ID",
-        help="publish the message of this dead letter again, or `all` that the filters select",
+        help="publish the message of this dead letter again; `all`: those of all that the filters select",
     )
     parser.add_argument("--by", default="", metavar="GLOB", help="only dead letters of this service")
     parser.add_argument(

@@ -77,7 +77,7 @@ async def _find(session: Session, name: str) -> Letter:
                 return letter
             if name.isdecimal():
                 break
-    raise PermanentError(f"no dead letter is called {name!r}: `sunk-bus dead-letters` lists them")
+    raise PermanentError(f"there is no dead letter {name!r}: `sunk-bus dead-letters` lists them")
 
 
 def _show(session: Session, letter: Letter) -> None:
@@ -111,7 +111,7 @@ async def _replay(session: Session, options: DeadOptions, chosen: list[Letter]) 
 
 async def _confirm(session: Session, plan: Plan) -> None:
     if not sys.stdin.isatty():
-        raise ConfigError(f"{len(plan.replays)} messages would be published: --yes confirms it")
+        raise ConfigError(f"{len(plan.replays)} messages would be published: confirm with --yes")
     for replay in plan.replays:
         session.out.line(f"{safe(replay.subject)}  (letter {', '.join(map(str, replay.letters))})")
     question = f"Publish these {len(plan.replays)} to every service again? Type yes: "
@@ -128,16 +128,16 @@ async def _publish(session: Session, replay: Replay, wait_s: float) -> None:
     name = ", ".join(map(str, replay.letters))
     if seq <= before:
         session.out.line(
-            f"{name}: already replayed within the last minutes, as {seq} of {stream}: nothing new"
+            f"{name}: already replayed within the last minutes, as {seq} of {stream}; not published again"
         )
         return
     note = "" if letters.is_known(replay.payload) else ", of a type that this version does not know"
     session.out.line(f"{name}: published on {safe(replay.subject)}, as {seq} of {stream}{note}")
-    session.out.line("every service hears it, those that had handled it too, which changes nothing for them")
+    session.out.line("Every service receives it again. Services that had handled it ignore it")
     with anyio.move_on_after(wait_s):
         await _settled(session, stream, seq)
     for row in await consumers_of(session.bus, stream):
-        verdict = "is through with it" if row.handled >= seq else f"is not through with it yet: lag {row.lag}"
+        verdict = "has handled it" if row.handled >= seq else f"has not handled it yet: lag {row.lag}"
         session.out.line(f"  {row.name} {verdict}")
     await _print_refusals(session, replay, buried + 1)
 
@@ -156,5 +156,7 @@ async def _print_refusals(session: Session, replay: Replay, since: int) -> None:
         async for record in reader.rest():
             letter = letter_of(record)
             if letter.letter and (letter.on, letter.letter.data.payload) == (replay.subject, replay.payload):
-                text = f"  buried again by {safe(letter.who)}, letter {letter.seq}: {safe(letter.reason)}"
+                text = (
+                    f"  {safe(letter.who)} made it a dead letter again, {letter.seq}: {safe(letter.reason)}"
+                )
                 session.out.line(Text(text, "red"))

@@ -34,11 +34,11 @@ def questions(what: str, name: str) -> tuple[tuple[str, Request], ...]:
         case "job" if name.isdecimal():
             return (("syncer", ExplainJob(job=int(name))),)
         case "job":
-            raise ConfigError(f"explain job: {name!r} is no number")
+            raise ConfigError(f"explain job: {name!r} is not a number")
         case "pod" if len([part for part in name.split("/") if part]) == 2:  # noqa: PLR2004 - of two parts
             return (("pod-scheduler", ExplainPlacement(pod=name)),)
         case "pod":
-            raise ConfigError(f"explain pod: say NAMESPACE/NAME, not {name!r}")
+            raise ConfigError(f"explain pod: give NAMESPACE/NAME, not {name!r}")
         case _:
             return (
                 ("syncer", ExplainSlurmNode(node=name)),
@@ -75,7 +75,7 @@ async def _explained(session: Session, cluster: str, service: str, question: Req
         return f"no {service} of {cluster} answers"
     match reply:
         case Explanation(findings=()):
-            session.out.line(f"{cluster}, {service}: nothing stands out")
+            session.out.line(f"{cluster}, {service}: nothing to report")
         case Explanation(findings=findings):
             session.out.show(findings_table(f"{cluster}, {service}", findings, now()))
         case Later(reason=reason) | Refused(reason=reason):

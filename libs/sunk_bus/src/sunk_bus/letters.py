@@ -82,7 +82,7 @@ def letter_of(record: Record) -> Letter:
         return Letter(record.seq, record.stored, None, f"the letter cannot be read: {error}")
     if isinstance(event, DeadLetter):
         return Letter(record.seq, record.stored, event)
-    return Letter(record.seq, record.stored, None, "this is no dead letter")
+    return Letter(record.seq, record.stored, None, "this is not a dead letter")
 
 
 def is_meant(letter: Letter, *, by: str, on: str) -> bool:
@@ -130,7 +130,7 @@ def why_not(letter: DeadLetter) -> str:
     try:
         msgspec.json.decode(data.payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return "the message is no JSON: every version of every service would bury it again"
+        return "the message is not JSON: every version of every service would make it a dead letter again"
     return ""
 
 
@@ -138,12 +138,12 @@ def _why_not_on(on: str) -> str:
     for kind, owner in STATES.items():
         before, _, after = subjects.bucket_keys(subjects.bucket(_ANY, kind)).partition(_ANY)
         if on.startswith(before) and after.removesuffix(">") in on:
-            return f"a bucket's key: state is repaired by its owner, {owner}, which writes it anew"
+            return f"a bucket's key: its owner, {owner}, repairs the state, which it writes again"
     if any(on.startswith(subjects.questions(_ANY, kind).partition(_ANY)[0]) for kind in REQUESTS):
-        return "a question: whoever asked has asked again or given up"
+        return "a question: the service that asked has asked again, or no longer needs the answer"
     if on.startswith(subjects.DEAD_LETTERS.removesuffix(">")):
-        return "a dead letter itself: replay what it is about"
-    return "" if place_of(on) else f"{on!r} is no subject of facts"
+        return "a dead letter about a dead letter: replay the one that it is about"
+    return "" if place_of(on) else f"{on!r} is not a subject of facts"
 
 
 def is_known(payload: bytes) -> bool:
@@ -158,7 +158,7 @@ def is_known(payload: bytes) -> bool:
 def payload_lines(letter: DeadLetter) -> list[str]:
     """Return the message as people read it: indented JSON, or bytes as Python spells them."""
     payload = letter.data.payload
-    head = f"payload, {len(payload)} bytes{', the first of more' if letter.data.is_cut else ''}:"
+    head = f"payload, {len(payload)} bytes{', the rest was cut off' if letter.data.is_cut else ''}:"
     try:
         return [head, *msgspec.json.format(payload, indent=2).decode().splitlines()]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -66,7 +66,7 @@ async def _run(arguments: argparse.Namespace, out: Output) -> None:
 
 def _tail_options(arguments: argparse.Namespace) -> TailOptions:
     if arguments.last is not None and arguments.last < 1:
-        raise ConfigError("--last: at least 1")
+        raise ConfigError("--last: must be at least 1")
     return TailOptions(
         subject=arguments.subject,
         since_s=seconds(arguments.since) if arguments.since else None,
@@ -89,7 +89,7 @@ def _dead_options(arguments: argparse.Namespace) -> DeadOptions:
         case ["show", show], "":
             pass
         case _:
-            raise ConfigError("say `dead-letters`, `dead-letters show ID` or `dead-letters --replay ID`")
+            raise ConfigError("write `dead-letters`, `dead-letters show ID` or `dead-letters --replay ID`")
     return DeadOptions(
         show=show,
         replay=arguments.replay,

@@ -113,7 +113,7 @@ def _within(place: str, tail: list[str]) -> Pattern:
 
 def _unknown(typed: str) -> ConfigError:
     return ConfigError(
-        f"no facts are called {typed!r}; there are {', '.join(PLACES)}, each with .NAME or .NAME.WORD; "
+        f"there are no facts {typed!r}; there are {', '.join(PLACES)}, each with .NAME or .NAME.WORD; "
         f"the words {', '.join(WORDS)}; a name of a node, job or Pod; dead; or a whole subject "
         f"such as {subjects.EVERYTHING}"
     )

@@ -139,7 +139,7 @@ async def stream_infos(bus: Bus) -> list[StreamInfo]:
             page = await bus.js.streams_info_iterator(offset=len(infos))
         except BusUnavailableError as error:
             raise BusUnavailableError(
-                f"JetStream does not answer: is it on, and may this user use it? {error}"
+                f"JetStream does not answer: check that it is on and that this user may use it. {error}"
             ) from error
         found = list(page)
         if not found:

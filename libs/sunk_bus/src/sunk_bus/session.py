@@ -43,7 +43,7 @@ class Session:
         there = clusters_of(await self.streams())
         if not there:
             raise PermanentError(
-                f"no facts of any cluster are at {self.where}: no service has made its streams yet"
+                f"{self.where} has no facts of any cluster: no service has created its streams yet"
             )
         name = wanted if wanted != "*" else self.cluster or "*"
         if self.cluster and name != self.cluster:
@@ -57,9 +57,7 @@ class Session:
     async def require_dead_letters(self) -> None:
         """Raise `PermanentError` where the stream of dead letters is not there."""
         if subjects.DEAD_LETTER_STREAM not in await self.streams():
-            raise PermanentError(
-                f"no dead letters are kept at {self.where}: no service has made its streams yet"
-            )
+            raise PermanentError(f"{self.where} has no dead letters: no service has created its streams yet")
 
     async def follow(
         self, stream: str, seq: int, filter_subject: str, take: Callable[[Record], None]
@@ -70,7 +68,7 @@ class Session:
             try:
                 made = await self._created(stream)
                 if created and made != created:
-                    self.out.note(f"{stream} was made anew")
+                    self.out.note(f"{stream} was created again")
                     seq = 1
                 created = made
                 async with reading(self.bus, stream, start_at(seq), filter_subject) as reader:
@@ -103,5 +101,6 @@ async def opened(settings: CliSettings, out: Output) -> AsyncGenerator[Session]:
         where = _SECRET.sub("//", settings.url)
         raise BusUnavailableError(
             f"no NATS answers at {where} within {settings.timeout_s:g} s: "
-            "is it up, and is this its address? --url or SUNK_BUS_URL says another, -v what happened"
+            "check that it runs and that this is its address. --url or SUNK_BUS_URL sets another address, "
+            "-v shows the errors"
         )

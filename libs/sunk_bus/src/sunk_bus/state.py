@@ -46,7 +46,7 @@ async def state(session: Session, options: StateOptions) -> None:
 
 async def _show_buckets(session: Session, buckets: list[Bucket]) -> None:
     if not buckets:
-        raise PermanentError(f"no states are kept at {session.where}: no service has made its buckets yet")
+        raise PermanentError(f"{session.where} has no states: no service has created its buckets yet")
     found = [
         (bucket, sum(not record.is_deletion for record in await _keys(session, bucket))) for bucket in buckets
     ]

@@ -21,7 +21,7 @@ async def streams(session: Session) -> None:
     infos = [info for info in await stream_infos(session.bus) if _is_meant(session, stream_name(info))]
     rows = [row for info in infos if (row := stream_row(info, await _newest(session.bus, info), now()))]
     if not rows:
-        raise PermanentError(f"no stream of ours is at {session.where}: no service has made its streams yet")
+        raise PermanentError(f"{session.where} has no stream of SUNK: no service has created its streams yet")
     session.out.show(streams_table(sorted(rows, key=lambda row: (row.cluster, row.what))))
     names = [stream_name(info) for info in infos]
     consumers = [row for name in names for row in await consumers_of(session.bus, name)]

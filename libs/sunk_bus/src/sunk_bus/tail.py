@@ -52,7 +52,7 @@ async def _hint(session: Session, typed: str, pattern: Pattern, sources: dict[st
         if any(patterns.is_shown(pattern, subject) for subject in found):
             return
     session.out.note(
-        f"nothing is stored about a node, job or Pod called {typed!r}; waiting. "
+        f"nothing is stored about a node, job or Pod called {typed!r}; waiting for new facts. "
         f"Besides names there are {', '.join((*patterns.PLACES, *patterns.WORDS))}"
     )
 

@@ -20,7 +20,7 @@ def seconds(typed: str) -> float:
     """
     parts = _DURATION.findall(typed)
     if not parts or "".join(number + unit for number, unit in parts) != typed:
-        raise ConfigError(f"{typed!r} is no duration: say 90s, 10m, 1h30m or 2d")
+        raise ConfigError(f"{typed!r} is not a duration: write 90s, 10m, 1h30m or 2d")
     return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 

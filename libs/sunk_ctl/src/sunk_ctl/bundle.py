@@ -33,13 +33,15 @@ _ANNOTATIONS: Final = re.compile(
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 _ABOUT: Final = """\
-What this holds: states, logs, settings, versions and Events of SUNK, for support.
+Contents: states, logs, settings, versions and Events of SUNK, for support.
 
-"[redacted]" stands in place of the values of the Secrets of these namespaces that could be read (of 8
-characters or more that are no plain word, as they were when the command began), of values whose names say
-that they are secret, and of keys, tokens and passwords in addresses. A short password that stands alone in a
-sentence of a log may not be recognised. Names of users, jobs, Pods and nodes, and addresses, are still here.
-Read the files before you send them.
+"[redacted]" replaces:
+- the values of those Secrets of these namespaces that the command could read when it began. A value counts if
+  it has 8 characters or more and is not a plain word;
+- values whose names say that they are secret;
+- keys, tokens and passwords in addresses.
+The command may not recognise a short password in a sentence of a log. Names of users, jobs, Pods and nodes,
+and addresses, are still here. Read the files before you send them.
 """
 
 
@@ -100,7 +102,7 @@ class Bundle:
 
     def _add(self, name: str, data: bytes) -> None:
         if self._size + len(data) > BYTES_MAX:
-            self.leave_out(name, f"the bundle has its {BYTES_MAX // 2**20} MiB")
+            self.leave_out(name, f"the bundle has reached its limit of {BYTES_MAX // 2**20} MiB")
             return
         self._size += len(data)
         self.files[self.redactor.text(name)] = data

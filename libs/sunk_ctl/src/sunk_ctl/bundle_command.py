@@ -20,15 +20,20 @@ def support_bundle(
     namespace: Annotated[
         list[str] | None,
         typer.Option(
-            "--namespace", "-n", help="Namespace of a release; again for each. Default: all of them"
+            "--namespace",
+            "-n",
+            help="Namespace of a release (repeatable); default: every namespace with a release",
         ),
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", "-f", help="Where to write it; default: a name with the time, here"),
+        typer.Option("--file", "-f", help="The file to write; default: a name with the time, in this folder"),
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=1, help="Seconds after which the rest is left out")
+        float,
+        typer.Option(
+            "--timeout", min=1, help="Seconds after which the bundle is written with what was collected"
+        ),
     ] = 300,
     context: Context = "",
     kubeconfig: Config = None,
@@ -48,7 +53,7 @@ def support_bundle(
         end(f"--file: {error}", 1)
     for missing in found.left_out:
         warn(f"left out: {missing}")
-    typer.echo(f"{path}: {len(found.files)} files. Read README.txt in it before you send it")
+    typer.echo(f"{path}: {len(found.files)} files. Read its README.txt before you send it")
 
 
 @contextmanager
@@ -59,7 +64,7 @@ def _new_file(path: Path) -> Generator[BinaryIO]:
         OSError: There is one already, or it cannot be written.
     """
     if os.path.lexists(path):
-        raise FileExistsError(f"{path} is there already")
+        raise FileExistsError(f"{path} already exists")
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:

@@ -62,7 +62,7 @@ async def collected(cluster: Cluster, wanted: Sequence[str], timeout_s: float) -
         await _learn_secrets(cluster, found, namespaces)
         own = [pod for namespace in namespaces for pod in await _add_namespace(cluster, found, namespace)]
         if not found.files:
-            message = "; ".join([f"nothing of the charts in {', '.join(namespaces)}", *found.left_out[:3]])
+            message = "; ".join([f"no release of the charts in {', '.join(namespaces)}", *found.left_out[:3]])
             raise NoAnswerError(message, REFUSED if found.is_refused else NOT_FOUND)
         await _add_whole(cluster, found)
         compute = [pod for namespace in namespaces for pod in await _add_compute(cluster, found, namespace)]
@@ -71,7 +71,7 @@ async def collected(cluster: Cluster, wanted: Sequence[str], timeout_s: float) -
     if scope.cancelled_caught:
         found.leave_out("the rest", f"not collected within {timeout_s:g} s")
     if not found.files:
-        raise NoAnswerError(f"no answer within {timeout_s:g} s: try again, or --timeout", NOT_NOW)
+        raise NoAnswerError(f"no answer within {timeout_s:g} s: try again, or raise --timeout", NOT_NOW)
     return found
 
 
@@ -86,12 +86,12 @@ async def _learn_secrets(cluster: Cluster, found: Bundle, namespaces: Sequence[s
             why = of_kubernetes(error, "")
             is_forbidden = why.status == REFUSED and not isinstance(why, LoggedOutError)
             if not is_forbidden:  # Those that are not known now would stand in the bundle.
-                raise NoAnswerError(f"the Secrets of {namespace} are not known: {why}", why.status) from error
-            hint = "without them secrets are recognised by name and form alone"
+                raise NoAnswerError(f"cannot read the Secrets of {namespace}: {why}", why.status) from error
+            hint = "without them sunkctl recognises secrets by name and form only"
             found.leave_out(f"Secrets of {namespace} ({hint})", why)
     most = secret_values.KNOWN_MAX
     if len(known) > most:
-        found.leave_out("Secrets", f"of {len(known)} forms only the shortest {most} are looked for")
+        found.leave_out("Secrets", f"there are {len(known)} values; only the shortest {most} are redacted")
     found.redactor = Redactor(sorted(known, key=len)[:most])
 
 
@@ -139,7 +139,7 @@ async def _add_compute(cluster: Cluster, found: Bundle, namespace: str) -> list[
         found.add_object(f"{folder}/compute-pods.json", [bundle.row(pod) for pod in pods])
         found.add_object(f"{folder}/compute-pods-in-full.json", [bundle.manifest(pod) for pod in chosen])
     if len(chosen) < len(pods):
-        found.leave_out(f"{folder}/logs", f"of {len(pods)} Pods of NodeSets {len(chosen)} are here")
+        found.leave_out(f"{folder}/logs", f"the bundle has {len(chosen)} of {len(pods)} Pods of NodeSets")
     return chosen
 
 

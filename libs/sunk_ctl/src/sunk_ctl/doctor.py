@@ -99,14 +99,15 @@ def findings(cluster: Cluster, wanted: Wanted) -> Iterator[str]:
     """Yield what would keep *wanted* from working on *cluster*, each with what to do."""
     if cluster.version < OLDEST:
         shown = ".".join(map(str, cluster.version))
-        yield f"version: {shown} lacks admission policies or sidecars: upgrade to 1.31 or newer"
+        yield f"version: Kubernetes {shown} lacks admission policies or sidecars: upgrade to 1.31 or newer"
     for kind in cluster.denied:
-        yield f"rights: you may not create {kind}: have an administrator install the charts"
+        yield f"rights: you may not create {kind}: let an administrator install the charts"
     for name in sorted(set(wanted.classes)):
         if name and name not in cluster.class_is_default:
-            yield f"storage: there is no class {name}: name one of {', '.join(cluster.class_is_default)}"
+            known = ", ".join(cluster.class_is_default)
+            yield f"storage: there is no StorageClass {name}: name one of {known}"
         if not name and not any(cluster.class_is_default.values()):
-            yield "storage: no class is the default: make one that, or name one in the values"
+            yield "storage: no StorageClass is the default: make one the default, or name one in the values"
     if cluster.standard == "restricted":
         yield f"Pod security: slurmd and sshd start as root: label the namespace {STANDARD}=baseline"
     for name, spec in wanted.sets.items():
@@ -116,10 +117,11 @@ def findings(cluster: Cluster, wanted: Wanted) -> Iterator[str]:
 def left_open(cluster: Cluster) -> Iterator[str]:
     """Yield what others may do on *cluster* that they should not, each with how to close it."""
     if "Deny" not in cluster.bearers:
-        why = f"the policy {BEARERS} only says so" if cluster.bearers else f"no policy {BEARERS} is seen"
+        why = f"the policy {BEARERS} only warns" if cluster.bearers else f"there is no policy {BEARERS}"
         yield (
-            f"WARNING: any tenant may stay on a Node that is locked for a Slurm job: {why}. In the values of "
-            "helm/sunk list the namespaces whose daemons stay (admissionPolicies.lockBearers.namespaces), "
+            f"WARNING: Pods of any tenant can stay on a Node that is locked for a Slurm job: {why}. In the "
+            "values of helm/sunk list the namespaces whose daemons stay "
+            "(admissionPolicies.lockBearers.namespaces), "
             "then set admissionPolicies.lockBearers.action to Deny"
         )
     if cluster.bus and not cluster.bus.has_tls:
@@ -139,7 +141,7 @@ def recommended(cluster: Cluster) -> Iterator[str]:
         yield (
             "RECOMMENDED: three NATS servers, each on a Node of its own. The one server has the only copy of "
             "the stored facts; while it restarts, or its Node is away, locks and Pods through Slurm wait. "
-            f"Values: {EXAMPLE}; how it grows: helm/sunk/README.md"
+            f"Values: {EXAMPLE}; how to add servers: helm/sunk/README.md"
         )
     elif not bus.is_spread:
         yield (
@@ -167,13 +169,13 @@ def _of_set(cluster: Cluster, name: str, spec: PodSpec, replicas: int) -> Iterat
     chosen = [node for node in cluster.nodes if all(selects(one, node) for one in _selectors(spec))]
     fit = [node for node in chosen if not untolerated(spec.tolerations, node.spec.taints)]
     if not chosen:
-        yield f"compute.nodes.{name}: no Node has the labels of its nodeSelector and affinity: label some"
+        yield f"compute.nodes.{name}: no Node matches its nodeSelector and affinity: label some Nodes"
     elif len(fit) < replicas:
         keys = sorted({one.key for node in chosen for one in untolerated(spec.tolerations, node.spec.taints)})
         why = f"{len(chosen) - len(fit)} have taints that it does not tolerate ({', '.join(keys)})"
         yield (
             f"compute.nodes.{name}: wants {replicas} Nodes, and {len(fit)} fit"
-            + (f"; {why}: add tolerations" if keys else ": label more, or set replicas")
+            + (f"; {why}: add tolerations" if keys else ": label more Nodes, or set replicas")
         )
 
 

@@ -24,7 +24,8 @@ def doctor(  # noqa: PLR0917 - typer takes arguments by position
         Path | None,
         typer.Argument(
             metavar="VALUES",
-            help="The values.yaml of helm/slurm, before an install; none: what is installed",
+            help="The values.yaml of helm/slurm, before an install; "
+            "without it, doctor checks the installed releases",
         ),
     ] = None,
     namespace: Annotated[
@@ -32,32 +33,32 @@ def doctor(  # noqa: PLR0917 - typer takes arguments by position
         typer.Option(
             "--namespace",
             "-n",
-            help="With VALUES: where to install it; default: slurm. "
-            "Else a namespace of a release, again for each; default: all of them",
+            help="With VALUES: namespace of the install; default: slurm. "
+            "Without VALUES: check this namespace only (repeatable); default: every namespace with a release",
         ),
     ] = None,
     release: Annotated[str, typer.Option("--release", help="Name of the release to install")] = "slurm",
     chart: Annotated[Path | None, typer.Option("--chart", help="Folder of helm/slurm")] = None,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=1, max=600, help="How long to watch what is installed")
+        float, typer.Option("--seconds", min=1, max=600, help="How long to watch the installed releases")
     ] = 40,
     context: Context = "",
     kubeconfig: Config = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Say what is wrong with what is installed, or in the way of an install; end with 1 if anything is."""
+    """Check the installed releases, or a cluster before an install; exit with 1 if anything is wrong."""
     if values is None:
         _examine(namespace or [], seconds, context, kubeconfig, output)
         return
     if len(namespace or []) > 1:
-        end("--namespace: an install has one", 2)
+        end("--namespace: with VALUES give one namespace", 2)
     where = namespace[0] if namespace else "slurm"
 
     async def get(cluster: Cluster) -> "Examined":
         module = _module()
         folder = chart or module.CHART
         if not (folder / "Chart.yaml").is_file():
-            raise NoAnswerError(f"--chart: {folder} is no folder of helm/slurm", 2)
+            raise NoAnswerError(f"--chart: {folder} is not a folder with helm/slurm", 2)
         given = module.Given(values=values, namespace=where, release=release, chart=folder)
         try:
             return await module.examined(cluster.api, given)
@@ -66,7 +67,7 @@ def doctor(  # noqa: PLR0917 - typer takes arguments by position
 
     found = answered(context, kubeconfig, get)
     count = len(found.findings)
-    last = f"{count} findings" if count else "nothing found: install"
+    last = f"{count} findings" if count else "nothing found: you can install"
     lines: list[RenderableType] = [shown(line) for line in (*found.remarks, *found.findings, last)]
     show(found, output, lambda _found, _now: lines)
     if found.findings:
@@ -83,7 +84,7 @@ def _examine(
 
     found = answered(context, kubeconfig, get)
     for missing in found.not_seen:
-        warn(f"not seen: {missing}")
+        warn(f"not checked: {missing}")
     show(found, output, lambda found, _now: list(_lines(found)))
     if found.findings:
         raise typer.Exit(1)
@@ -97,7 +98,7 @@ def _lines(found: Diagnosis) -> Iterator[RenderableType]:
         yield shown(f"{one.where}: {one.what}{page}")
         yield shown(f"    {one.fix}")
     count = len(found.findings)
-    seen = f"{found.pods} Pods of services told their figures"
+    seen = f"read the metrics of {found.pods} Pods"
     yield f"{count} findings; {seen}" if count else f"nothing found; {seen}"
 
 

@@ -24,13 +24,16 @@ DAY_S: Final = 86400
 
 def events(  # noqa: PLR0917 - typer takes arguments by position
     node: Annotated[
-        str, typer.Option("--node", help="Only of this Slurm node, or of that on this Node")
+        str,
+        typer.Option("--node", help="Only events of this Slurm node, named by itself or its Kubernetes Node"),
     ] = "",
-    pod: Annotated[str, typer.Option("--pod", help="Only of this Pod; NAMESPACE/NAME works too")] = "",
-    job: Annotated[str, typer.Option("--job", help="Only of the Slurm job with this number")] = "",
-    follow_: Annotated[bool, typer.Option("--follow", "-f", help="Go on with those to come")] = False,  # noqa: FBT002 - an option
-    last: Annotated[int, typer.Option("--last", min=1, max=200, help="Begin with the last N")] = 50,
-    since: Annotated[str, typer.Option("--since", help="None before this time: 10m, 2h, at most 7d")] = "",
+    pod: Annotated[str, typer.Option("--pod", help="Only events of this Pod; NAMESPACE/NAME works too")] = "",
+    job: Annotated[str, typer.Option("--job", help="Only events of the Slurm job with this number")] = "",
+    follow_: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new events")] = False,  # noqa: FBT002 - an option
+    last: Annotated[int, typer.Option("--last", min=1, max=200, help="Begin with the last N events")] = 50,
+    since: Annotated[
+        str, typer.Option("--since", help="Only events after this time, such as 10m or 2h ago; at most 7d")
+    ] = "",
     namespace: Namespace = "",
     context: Context = "",
     kubeconfig: Config = None,
@@ -56,7 +59,7 @@ def events(  # noqa: PLR0917 - typer takes arguments by position
 def path_of(node: str, pod: str, job: str, namespace: str) -> str:
     """Return where the events of one thing are, or all. Raises `NoAnswerError`."""
     if len([one for one in (node, pod, job) if one]) > 1:
-        raise NoAnswerError("--node, --pod, --job: only one of them", 2)
+        raise NoAnswerError("--node, --pod, --job: give only one of them", 2)
     if pod:
         given, _, alone = pod.rpartition("/")
         return f"/namespaces/{name_of(given or namespace)}/pods/{name_of(alone)}/events"
@@ -71,7 +74,7 @@ def _since(text: str) -> str:
     except ConfigError as error:
         raise NoAnswerError(f"--since: {error}", 2) from error
     if not 1 <= found <= 7 * DAY_S:
-        raise NoAnswerError("--since: from 1s to 7d", 2)
+        raise NoAnswerError("--since: give a time from 1s to 7d", 2)
     return str(round(found))
 
 

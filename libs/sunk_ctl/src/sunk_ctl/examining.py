@@ -95,7 +95,7 @@ class _Looking:
                 except SunkError as error:
                     self.failed[target] = of_reading(error)
                 except ValueError as error:
-                    self.failed[target] = NoAnswerError(f"its figures cannot be read: {error}", 1)
+                    self.failed[target] = NoAnswerError(f"its metrics cannot be read: {error}", 1)
 
         async with anyio.create_task_group() as tasks:
             for target in targets:
@@ -128,7 +128,7 @@ async def examined(cluster: Cluster, wanted: Sequence[str], apart_s: float) -> D
     except SunkError as error:
         raise of_kubernetes(error, "") from error
     if not workloads:
-        raise NoAnswerError(f"nothing of the charts in {', '.join(namespaces)}", NOT_FOUND)
+        raise NoAnswerError(f"no release of the charts in {', '.join(namespaces)}", NOT_FOUND)
     paths = [NODESETS.path(namespace) for namespace in namespaces]
     nodesets = await _some(cluster, "NodeSets", paths, None, missing)
     apiservices = await _some(cluster, "APIService of sunk-view", [_APISERVICES], _VIEW, missing)
@@ -176,7 +176,7 @@ async def _some(
 
 async def _bounds(cluster: Cluster, missing: dict[str, NoAnswerError]) -> dict[str, float]:
     """Return the bounds of the installed alerts, wherever they are."""
-    what = "PrometheusRules (without them the bounds of the charts count)"
+    what = "PrometheusRules (without them the limits of the charts apply)"
     path = "/apis/monitoring.coreos.com/v1/prometheusrules"
     found: dict[str, float] = {}
     for one in await _some(cluster, what, [path], OF_CHARTS, missing):

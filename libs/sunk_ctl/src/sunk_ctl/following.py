@@ -53,7 +53,7 @@ async def events(
     found = await cluster.get(Events, path, query)
     if not found.after:
         hint = f": did you mean {', '.join(found.near)}?" if found.near else ""
-        raise NoAnswerError(f"nothing of that name is known{hint}", NOT_FOUND)
+        raise NoAnswerError(f"nothing with that name is known{hint}", NOT_FOUND)
     said: tuple[str, ...] = ()
     while True:
         take(found.items)
@@ -83,6 +83,6 @@ async def _next(cluster: Cluster, path: str, query: dict[str, str], note: Note, 
             if not error.may_pass or refused == REFUSED_MAX:
                 raise
             if not is_told:
-                note(f"{error}. Trying again; no event is left out")
+                note(f"{error}. Trying again; no event is missed")
             is_told = True
             await anyio.sleep(again_s)

@@ -26,7 +26,7 @@ async def namespaces_of(cluster: Cluster, wanted: Sequence[str]) -> list[str]:
     """
     for namespace in wanted:
         if not is_name(namespace):
-            raise NoAnswerError(f"--namespace: {namespace[:80]!r} is no name of a namespace", 2)
+            raise NoAnswerError(f"--namespace: {namespace[:80]!r} is not a name of a namespace", 2)
     if wanted:
         return list(wanted)
     try:

@@ -116,7 +116,7 @@ def explain(  # noqa: PLR0917 - typer takes arguments by position
     kubeconfig: Config = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Say why a node, a Pod, a job or a gang is as it is, and what would change it."""
+    """Explain the state of a node, a Pod, a job or a gang, and what would change it."""
 
     async def get(cluster: Cluster) -> Explained:
         return await cluster.get(Explained, path_of(what, name, namespace or cluster.namespace))

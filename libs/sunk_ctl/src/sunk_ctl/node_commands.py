@@ -13,11 +13,11 @@ from sunk_ctl.texts import shown
 from sunk_kube.wellknown import CONDITION_PHASE_STATE
 
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Name of the Slurm node or of its Node")]
-Why = Annotated[str, typer.Option("--reason", help="Why; one line of at most 200 characters")]
+Why = Annotated[str, typer.Option("--reason", help="The reason; one line of at most 200 characters")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Change nothing; the API server says whether you may")
+    bool, typer.Option("--dry-run", help="Change nothing; the API server only checks your rights")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Also where jobs or Pods may run, which are lost then")]
+Force = Annotated[bool, typer.Option("--force", help="Reboot even if jobs or Pods run there; they are lost")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the reason of a cordon")]
 AnyReason = Annotated[bool, typer.Option("--any", help="End the cordon whatever its reason is")]
 POWER_RESET: Final = "production-powerreset"
@@ -42,7 +42,7 @@ def drain(  # noqa: PLR0917 - typer takes arguments by position
 
 def undrain(  # noqa: PLR0917 - as above
     node: NodeArgument,
-    reason: Annotated[str, typer.Option("--reason", help="The reason of the cordon that is to end")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="The reason of the cordon to end")] = "",
     any_reason: AnyReason = False,  # noqa: FBT002 - an option
     dry_run: DryRun = False,  # noqa: FBT002 - an option
     context: Context = "",
@@ -61,7 +61,8 @@ def reboot(  # noqa: PLR0917 - as above
     node: NodeArgument,
     reason: Why,
     condition: Annotated[
-        str, typer.Option("--condition", help="Type of the condition that asks the platform for a reboot")
+        str,
+        typer.Option("--condition", help="Type of the condition that requests a reboot from the platform"),
     ] = CONDITION_PHASE_STATE,
     condition_reason: Annotated[
         str, typer.Option("--condition-reason", help="Reason of that condition")
@@ -72,7 +73,7 @@ def reboot(  # noqa: PLR0917 - as above
     kubeconfig: Config = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Ask the platform to reboot a Node that is drained and idle. Needs the right to patch nodes/status."""
+    """Request a reboot of a Node that is drained and idle. Needs the right to patch nodes/status."""
 
     async def act(cluster: Cluster) -> Acted:
         asked = (condition, condition_reason)
@@ -84,7 +85,7 @@ def reboot(  # noqa: PLR0917 - as above
 _DONE: Final = {
     "drain": ("cordoned", "cordoned already"),
     "undrain": ("uncordoned", "not cordoned"),
-    "reboot": ("reboot asked for", "reboot asked for already"),
+    "reboot": ("reboot requested", "reboot already requested"),
 }
 
 

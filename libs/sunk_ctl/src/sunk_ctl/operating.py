@@ -95,7 +95,9 @@ async def _change(
 ) -> tuple[Node, bool]:
     """Return the Node as it was, and whether something of it was changed."""
     if not is_name(name):
-        raise NoAnswerError(f"NODE: {name[: operations.NAME_CHARS]!r} is no name of Kubernetes or Slurm", 2)
+        raise NoAnswerError(
+            f"NODE: {name[: operations.NAME_CHARS]!r} is not a name of Kubernetes or Slurm", 2
+        )
     for _ in range(TRIES):
         try:
             node = await _find(cluster, name)
@@ -110,7 +112,7 @@ async def _change(
         except SunkError as error:
             raise of_kubernetes(error, resources) from error
         return node, True
-    raise NoAnswerError(f"others change {name} all the time: try again", 5)
+    raise NoAnswerError(f"other clients change {name} all the time: try again", 5)
 
 
 async def _patch(cluster: Cluster, name: str, change: Change, *, is_dry_run: bool) -> None:

@@ -61,13 +61,13 @@ def reason_of(text: str) -> str:
     """Return the reason that *text* gives. Raises `NoAnswerError` for what can be none."""
     reason = text.strip(" ")
     if not reason:
-        raise _usage("--reason: say why, in a few words")
+        raise _usage("--reason: give a reason, in a few words")
     if len(reason) > REASON_CHARS:
-        raise _usage(f"--reason: {len(reason)} characters; at most {REASON_CHARS}")
+        raise _usage(f"--reason: has {len(reason)} characters; at most {REASON_CHARS} are allowed")
     if odd := [letter for letter in reason if not letter.isprintable()]:
-        raise _usage(f"--reason: has the control character {odd[0]!a}; one line of printable text")
+        raise _usage(f"--reason: has the control character {odd[0]!a}; give one line of printable text")
     if VERIFY in reason:
-        raise _usage(f"--reason: {VERIFY} would have the syncer end the drain by itself; other words")
+        raise _usage(f"--reason: {VERIFY} would make the syncer end the drain by itself; choose other words")
     return reason
 
 
@@ -80,10 +80,10 @@ def chosen(name: str, by_name: Node | None, by_label: Iterable[Node]) -> Node | 
     found = {node.metadata.name: node for node in (*((by_name,) if by_name else ()), *by_label)}
     if len(found) > 1:
         others = ", ".join(sorted(found))
-        raise _usage(f"NODE: {name} means several Nodes: {others}. Give the Node's own name")
+        raise _usage(f"NODE: {name} matches several Nodes: {others}. Give the name of the Node")
     node = next(iter(found.values()), None)
     if node is not None and not slurm_name(node):
-        message = f"NODE: no Slurm node is on the Node {name}; kubectl cordons and uncordons it"
+        message = f"NODE: the Node {name} has no Slurm node; use kubectl to cordon and uncordon it"
         raise NoAnswerError(message, NOT_FOUND)
     return node
 
@@ -140,9 +140,9 @@ def undrain(node: Node, reason: str, *, is_any: bool) -> Change | None:
         return _change(node, None, is_unschedulable=None) if reason and before == reason else None
     if before != reason and not is_any:
         what = "another reason" if reason else "a reason"
-        ways = "--reason with these words ends it, --any ends any cordon"
-        message = f"{node.metadata.name} stays cordoned, for {what}: {before or 'none given'}. {ways}"
-        raise NoAnswerError(message, 1)
+        ways = "--reason with this text ends it, --any ends any cordon"
+        why = f"because the cordon has {what}: {before or 'none given'}"
+        raise NoAnswerError(f"{node.metadata.name} stays cordoned, {why}. {ways}", 1)
     return _change(node, None, is_unschedulable=None)
 
 
@@ -156,7 +156,7 @@ def reboot(node: Node, reason: str, kind: str, word: str, now: datetime) -> Chan
         "type": kind,
         "status": "True",
         "reason": word,
-        "message": f"reboot of {slurm_name(node)} asked for by sunkctl: {reason}",
+        "message": f"sunkctl requested a reboot of {slurm_name(node)}: {reason}",
         "lastTransitionTime": moment,
         "lastHeartbeatTime": moment,
     }
@@ -167,18 +167,18 @@ def require_idle(node: Node, found: Nodes) -> None:
     """Raise `NoAnswerError` unless it is known that *node* is cordoned, drained and runs no job."""
     kube, name = node.metadata.name, slurm_name(node)
     cluster = node.metadata.labels.get(wk.LABEL_CLUSTER, "")
-    other = "or have Slurm wait for its jobs: scontrol reboot ASAP nextstate=RESUME reason=TEXT " + name
+    other = "or let Slurm wait for its jobs: scontrol reboot ASAP nextstate=RESUME reason=TEXT " + name
     if not node.spec.unschedulable:
         raise NoAnswerError(f"{kube} is not cordoned: sunkctl drain {name} --reason TEXT first, {other}", 1)
     if old := [problem for problem in found.problems if problem.startswith(f"{cluster}: ")]:
-        raise NoAnswerError(f"whether {name} runs a job is not known: {old[0]}", NOT_NOW)
+        raise NoAnswerError(f"it is not known whether {name} runs a job: {old[0]}", NOT_NOW)
     row = next(
         (row for row in found.items if (row.cluster, row.node, row.kube_node) == (cluster, name, kube)), None
     )
     if row is None or not row.state:
-        raise NoAnswerError(f"whether {name} runs a job is not known: Slurm does not say", NOT_NOW)
+        raise NoAnswerError(f"it is not known whether {name} runs a job: Slurm does not report it", NOT_NOW)
     if why := _not_fresh(row, found):
-        raise NoAnswerError(f"whether {name} runs a job is not known yet: {why}. Try again", NOT_NOW)
+        raise NoAnswerError(f"it is not known yet whether {name} runs a job: {why}. Try again", NOT_NOW)
     if not row.is_drain:
         raise NoAnswerError(f"{name} is not drained in Slurm yet. Try again in some seconds", NOT_NOW)
     if row.is_busy or row.lock not in {"", "false"}:
@@ -189,13 +189,13 @@ def _not_fresh(row: NodeRow, found: Nodes) -> str:
     """Return why Slurm's answer may be older than the cordon, or is old; empty: it is neither."""
     seen = found.slurm_seen.get(row.cluster)
     if seen is None or found.time is None:
-        return "sunk-view does not say when Slurm answered"
+        return "sunk-view does not know when Slurm answered"
     if not row.is_cordoned or row.kube_since is None:
         return "the services have not seen the cordon"
     if seen <= row.kube_since:
         return "Slurm has not answered since the cordon"
     if (age := found.time - seen) > FRESH:
-        return f"Slurm answered {age.total_seconds():.0f} s ago; a quiet one is asked once a minute"
+        return f"Slurm answered {age.total_seconds():.0f} s ago; the syncer asks an idle Slurm once a minute"
     return ""
 
 
@@ -207,7 +207,8 @@ def require_no_pods(node: Node, pods: Iterable[Pod]) -> None:
     more = f" and {len(found) - SOME} more" if len(found) > SOME else ""
     names = ", ".join(found[:SOME])
     message = (
-        f"Pods run on {node.metadata.name}: {names}{more}. kubectl drain moves them, --force does not ask"
+        f"Pods run on {node.metadata.name}: {names}{more}. kubectl drain moves them, "
+        "--force reboots without this check"
     )
     raise NoAnswerError(message, 1)
 
@@ -223,7 +224,9 @@ def pods_unknown(node: Node, why: str) -> NoAnswerError:
     """Return that it is not known which Pods run on *node*."""
     name = node.metadata.name
     role = "kubectl create clusterrole NAME --verb=list --resource=pods"
-    message = f"which Pods run on {name} is not known: {why}. Needs {role}; --force does not ask"
+    message = (
+        f"it is not known which Pods run on {name}: {why}. Needs {role}; --force reboots without this check"
+    )
     return NoAnswerError(message, REFUSED)
 
 
@@ -234,12 +237,12 @@ def slurms_own(node: Node, now: datetime) -> tuple[str, ...]:
     looked = found.last_heartbeat_time if found is not None else None
     is_old = looked is not None and now - looked > OLD
     if found is None or found.status == "Unknown" or is_old:
-        return (f"whether {name} has a drain of Slurm's administrators is not known now",)
+        return (f"it is not known now whether Slurm's administrators have drained {name}",)
     if found.status != "True":
         return ()
     lift = f"scontrol update nodename={name} state=undrain"
     why = found.message[:REASON_CHARS]
-    return (f"a drain of Slurm's administrators stays: {why}. This lifts it, in Slurm: {lift}",)
+    return (f"a drain of Slurm's administrators stays: {why}. To end it in Slurm: {lift}",)
 
 
 def cordon_reason(node: Node) -> str:

@@ -126,7 +126,7 @@ RULES: Final = (
         series=("sunk_dead_letters_total",),
         finds=risen(
             *("sunk_dead_letters_total", HOUR_S),
-            "{value:.0f} messages were put aside: {reason}",
+            "{value:.0f} messages became dead letters: {reason}",
             by=("reason",),
         ),
         fix="Fix the cause, then replay the messages: sunk-bus dead-letters --replay ID.",
@@ -178,7 +178,7 @@ RULES: Final = (
         alert="SunkNatsCertificateNotRenewed",
         bound=0.3,
         series=_certificate("nats"),
-        finds=certificate_ends("nats", "NATS' certificate has {left} of its time left, not renewed"),
+        finds=certificate_ends("nats", "NATS' certificate has {left} of its time left, and was not renewed"),
         fix="Take away what stops the renewal; the program tries again at its next start, at most five "
         "minutes later.",
     ),
@@ -188,7 +188,7 @@ RULES: Final = (
         finds=risen(
             *("sunk_hook_refusals_total", HOUR_S),
             "{value:.0f} jobs were held because their nodes were not locked",
-            told="hold",
+            answer="hold",
         ),
         fix="Do what SunkLocksRefused says.",
     ),
@@ -203,7 +203,8 @@ RULES: Final = (
         alert="SunkPlaceholderWithoutPod",
         series=("sunk_placement_stray_jobs_total",),
         finds=risen(
-            *("sunk_placement_stray_jobs_total", HOUR_S), "{value:.0f} placeholder jobs had no Pod: cancelled"
+            *("sunk_placement_stray_jobs_total", HOUR_S),
+            "{value:.0f} placeholder jobs without a Pod were cancelled",
         ),
         fix="Do nothing if it happened once after a restart or a loss of the bus.",
     ),
@@ -224,7 +225,7 @@ RULES: Final = (
         series=("sunk_drain_oldest_age_seconds",),
         finds=above(
             "sunk_drain_oldest_age_seconds",
-            "a node is drained by the services for {age}: {cause}",
+            "the services have drained a node for {age}: {cause}",
             unless=("cause", "cordon", "pod pending deletion"),
             owner="kubernetes",
         ),

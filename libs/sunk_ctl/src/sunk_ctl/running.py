@@ -55,7 +55,7 @@ Namespace = Annotated[
 def name_of(name: str) -> str:
     """Return *name* as a path has it. Raises `NoAnswerError` for what can be no name."""
     if not is_name(name):
-        raise NoAnswerError(f"{name[:NAME_CHARS]!r} is no name of Kubernetes or Slurm", 2)
+        raise NoAnswerError(f"{name[:NAME_CHARS]!r} is not a name of Kubernetes or Slurm", 2)
     return quote(name, safe="")
 
 

@@ -61,18 +61,18 @@ def risen(
 
 
 def bus_silent(figures: Figures, bound: float) -> Iterator[Found]:
-    """A service has not heard NATS for long; it has a view of each bucket."""
+    """A service has received nothing from NATS for long; it has a view of each bucket."""
     oldest: dict[str, Point] = {}
     for point in figures.points("sunk_view_age_seconds"):
         if point.pod not in oldest or point.value > oldest[point.pod].value:
             oldest[point.pod] = point
     for point in oldest.values():
         if point.value > bound:
-            yield point, f"has not heard NATS for {_age(point.value)}"
+            yield point, f"has received nothing from NATS for {_age(point.value)}"
 
 
 def lists_are_old(figures: Figures, bound: float) -> Iterator[Found]:
-    """Slurm did not tell all of a kind for long; a standby's figures stand still."""
+    """Slurm has returned no complete list of a kind for long; a standby's figures stand still."""
     newest: dict[tuple[str, str], Point] = {}
     for point in figures.points("sunk_syncer_answered_timestamp_seconds"):
         key = (point.cluster, point.labels.get("kind", ""))
@@ -80,15 +80,18 @@ def lists_are_old(figures: Figures, bound: float) -> Iterator[Found]:
             newest[key] = point
     for (cluster, kind), point in newest.items():
         if (cluster, point.service) not in figures.silent and figures.time_s - point.value > bound:
-            yield point, f"Slurm did not tell all {kind} for {_age(figures.time_s - point.value)}"
+            yield (
+                point,
+                f"Slurm has not returned a complete list of {kind} for {_age(figures.time_s - point.value)}",
+            )
 
 
 def no_exporter(figures: Figures, _: float) -> Iterator[Found]:
-    """No exporter of a Slurm cluster tells anything."""
+    """No exporter of a Slurm cluster reports anything."""
     heard = {point.cluster for point in figures.points("sunk_state_age_seconds")}
     unknown = {cluster for cluster, service in figures.silent if service == EXPORTER}
     for cluster in sorted({one.cluster for one in figures.readings if one.cluster} - heard - unknown):
-        yield Point(cluster=cluster), "no metrics-exporter tells of the states on the bus"
+        yield Point(cluster=cluster), "no metrics-exporter reports the states on the bus"
 
 
 def no_leader(figures: Figures, _: float) -> Iterator[Found]:
@@ -99,7 +102,7 @@ def no_leader(figures: Figures, _: float) -> Iterator[Found]:
             leads[point.cluster, point.service, point.labels.get("lease", "")] += point.value
     for (cluster, service, lease), value in sorted(leads.items()):
         if not value and (cluster, service) not in figures.silent:
-            text = f"no replica holds the lease {lease}: the work of its service stands still"
+            text = f"no replica holds the lease {lease}: its service does not work"
             yield Point(cluster=cluster or service), text
 
 
@@ -109,7 +112,7 @@ def bus_full(figures: Figures, _: float) -> Iterator[Found]:
     failing = {point.pod for point in figures.rises(series, 5 * MINUTE_S, (INSTANCE,), labels)}
     for point in figures.points("sunk_bus_full"):
         if point.value and point.pod in failing:
-            yield point, "NATS has no room for what it writes"
+            yield point, "NATS has no space for the service's messages"
 
 
 def prologs_drain(figures: Figures, bound: float) -> Iterator[Found]:
@@ -117,7 +120,7 @@ def prologs_drain(figures: Figures, bound: float) -> Iterator[Found]:
     nodes = {point.cluster: point.value for point in figures.points("slurm_nodes_total")}
     for point in figures.points("sunk_drained_nodes", {"cause": "prolog pre-hook failed"}):
         if point.value > bound + 0.01 * nodes.get(point.cluster, 0.0):
-            yield point, f"{point.value:.0f} nodes are drained by their prologs"
+            yield point, f"prologs have drained {point.value:.0f} nodes"
 
 
 def certificate_ends(service: str, text: str) -> Finds:
@@ -148,7 +151,7 @@ def nodeset_blind(figures: Figures, _: float) -> Iterator[Found]:
             nodeset = point.labels.get("nodeset", "")
             yield (
                 point,
-                f"what Slurm says of the nodes of NodeSet {nodeset} is not known, or it knows far fewer",
+                f"Slurm's state of the nodes of NodeSet {nodeset} is not known, or far fewer are known",
             )
 
 
@@ -173,7 +176,7 @@ def _filled(text: str, point: Point) -> str:
 
 def _age(seconds: float) -> str:
     if math.isinf(seconds) or math.isnan(seconds):
-        return "never told"
+        return "never reported"
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

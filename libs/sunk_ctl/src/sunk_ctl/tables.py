@@ -56,7 +56,7 @@ def summary(one: ClusterStatus, now: datetime) -> list[RenderableType]:
         _line(f"nodes       {counted(one.nodes)}"),
         _line(f"locks       {counted(one.locks)}"),
         _line(f"jobs        {counted(one.jobs)}"),
-        _line(f"they wait   {counted(one.waits)}"),
+        _line(f"waiting for {counted(one.waits)}"),
         _line(f"Pods        {counted(one.placements)}; {one.gangs} gangs"),
     ]
     if wrong := [row for row in one.services if row.problem]:
@@ -205,7 +205,7 @@ def _part(part: Part, now: datetime) -> list[RenderableType]:
     if part.problem:
         return [_line(f"{where}: {part.problem}", _SERIOUS)]
     if not part.findings:
-        return [_line(f"{where}: nothing stands out")]
+        return [_line(f"{where}: nothing to report")]
     lines: list[RenderableType] = [_line(where, "dim")]
     for finding in part.findings:
         lines += _finding(finding, now)

@@ -84,12 +84,14 @@ def fitted(seen: Seen, moment: datetime, console: Console) -> SegmentLines:
 
 
 def top(
-    interval: Annotated[float, typer.Option("--interval", min=LEAST_S, help="Seconds between two")] = 2.0,
-    count: Annotated[int, typer.Option("--count", min=0, help="End after so many; 0: go on")] = 0,
+    interval: Annotated[
+        float, typer.Option("--interval", min=LEAST_S, help="Seconds between two updates")
+    ] = 2.0,
+    count: Annotated[int, typer.Option("--count", min=0, help="Stop after this many updates; 0: never")] = 0,
     context: Context = "",
     kubeconfig: Config = None,
 ) -> None:
-    """Show `status` again and again. Needs the ClusterRole sunk-view."""
+    """Show `status` and update it. Needs the ClusterRole sunk-view."""
     console = plain_console()
 
     async def get(cluster: Cluster) -> None:

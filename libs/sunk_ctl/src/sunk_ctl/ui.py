@@ -34,9 +34,7 @@ LOOK_S: Final = 0.02
 def ui(
     port: Annotated[
         int,
-        typer.Option(
-            "--port", min=0, max=65535, help="Port on 127.0.0.1; 0: any that is free, which is safer"
-        ),
+        typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0: any free port, which is safer"),
     ] = 0,
     context: Context = "",
     kubeconfig: Config = None,

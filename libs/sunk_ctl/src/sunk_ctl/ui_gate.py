@@ -87,9 +87,9 @@ def _stranger(headers: Mapping[str, str], own: str) -> str:
     if headers.get("host", "") != own:
         return "open the whole address that sunkctl ui printed"  # The name is told to who has it only.
     if headers.get("origin", f"http://{own}") != f"http://{own}":
-        return "a page of another site may not ask"
+        return "requests from a page of another site are refused"
     if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
-        return "a page of another site may not ask"
+        return "requests from a page of another site are refused"
     return ""
 
 

@@ -46,13 +46,13 @@ def _lacking(workloads: Iterable[tuple[str, Json]]) -> Iterator[Symptom]:
             replicas = part(found, "spec").get("replicas")
             wanted, ready = 1 if replicas is None else replicas, status.get("readyReplicas") or 0
         if not wanted and kind != "daemonsets" and not _is_login(found):
-            fix = "If that is not meant, helm upgrade sets its replicas as in the values."
+            fix = "If you do not want that, helm upgrade sets its replicas as in the values."
             yield _symptom(found, f"{_KIND[kind]}: it has no replicas", fix)
         elif ready < wanted:
-            fix = "kubectl describe and kubectl logs of its Pods say why."
+            fix = "See kubectl describe and kubectl logs of its Pods."
             yield _symptom(found, f"{_KIND[kind]}: {ready} of {wanted} Pods are ready", fix)
         elif status.get("unavailableReplicas"):
-            fix = "Its new Pods are not ready: kubectl rollout status, describe and logs say why."
+            fix = "Its new Pods are not ready: see kubectl rollout status, describe and logs."
             yield _symptom(found, f"{_KIND[kind]}: an update does not end", fix)
 
 
@@ -87,7 +87,7 @@ def _waiting(pods: Iterable[Json]) -> Iterator[Symptom]:
         why = "; ".join([*_stuck(pod), *_unscheduled(pod)])
         is_over = part(pod, "status").get("phase") in {"Succeeded", "Failed"}
         if why and not is_over:
-            yield _symptom(pod, f"Pod: {why}", "kubectl describe says more.")
+            yield _symptom(pod, f"Pod: {why}", "See kubectl describe.")
 
 
 def _stuck(pod: Json) -> list[str]:

@@ -215,7 +215,7 @@ def test_what_the_user_may_not_read_is_left_out_and_named(lab: KubeLab, tmp_path
     for planted in PLANTED:
         assert [name for name, text in files.items() if planted in text] == []
     for text in (here.stderr, files["README.txt"]):
-        assert re.search(rf"Secrets of {NAMESPACE} .*by name and form alone\): secrets is forbidden", text)
+        assert re.search(rf"Secrets of {NAMESPACE} .*by name and form only\): secrets is forbidden", text)
         assert f"namespaces/{NAMESPACE}/configmaps: configmaps is forbidden" in text
 
 

@@ -206,7 +206,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Reply, frozen=True, kw_only=True, tag="sunk.reply.v1.explanation"):
-    """Why the thing asked about is as it is, the weightiest first; empty where nothing stands out."""
+    """Why the thing asked about is as it is, the most important first; empty if nothing is to report."""
 
     findings: Annotated[tuple[Finding, ...], Meta(max_length=32)] = ()
 

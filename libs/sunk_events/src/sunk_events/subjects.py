@@ -132,7 +132,7 @@ def token(value: str) -> str:
         ValueError: *value* is empty, which is no token.
     """
     if not value:
-        raise ValueError("an empty name is no subject token")
+        raise ValueError("an empty name is not a subject token")
     return _UNSAFE.sub(lambda found: "".join(f"={byte:02X}" for byte in found[0].encode()), value)
 
 
@@ -168,7 +168,7 @@ def misfit(subject: str, event: Event) -> str | None:
     cluster = event.source.removeprefix("/").partition("/")[0]
     on = (subject.split(".") + [""] * 3)[2]
     if event.source.count("/") != 2 or not event.source.startswith("/"):  # noqa: PLR2004 - /<cluster>/<service>
-        return f"source {event.source!r} is no /<cluster>/<service>"
+        return f"source {event.source!r} is not /<cluster>/<service>"
     if on != cluster:
         return f"source {event.source!r} is of cluster {cluster}, its subject {subject} of {on}"
     if subject != (wanted := fact(cluster, event)):

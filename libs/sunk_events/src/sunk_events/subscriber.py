@@ -49,7 +49,7 @@ PAUSE_S: Final = 10.0
 
 async def _pass_over(message: Unreadable) -> None:
     extra = {"subject": message.on, "number": message.number}
-    text = "message %d on %s is passed over, as it cannot be read: %s"
+    text = "message %d on %s is skipped, because it cannot be read: %s"
     log.error(text, message.number, message.on, message.reason, extra=extra)
 
 
@@ -120,9 +120,13 @@ class Subscriber:
             raise ValueError("user must not be empty")
         for one in map(urlsplit, url.split(",")):
             if one.scheme not in {"nats", "tls"} or not one.hostname:
-                raise ValueError(f"url {url!r}: NATS has addresses such as nats://sunk-nats-teams.sunk:4222")
+                raise ValueError(
+                    f"url {url!r}: must be an address of NATS, such as nats://sunk-nats-teams.sunk:4222"
+                )
         if not _NAME.fullmatch(self._consumer):
-            raise ValueError(f"consumer {self._consumer!r}: NATS takes letters, digits, - and _, at most 200")
+            raise ValueError(
+                f"consumer {self._consumer!r}: NATS accepts letters, digits, - and _, at most 200"
+            )
 
     async def run(self, handle: Handle) -> None:
         """Have *handle* handle each fact, until cancelled.
@@ -137,7 +141,7 @@ class Subscriber:
         """
         for given in (handle, self._unreadable):
             if not inspect.iscoroutinefunction(given):
-                raise TypeError(f"{given!r} is no async function")
+                raise TypeError(f"{given!r} is not an async function")
         work = Work(self._max_ack_pending, self._remembered, handle, self._unreadable)
         ended: SubscriberError | None = None
         async with asyncio.TaskGroup() as tasks:
@@ -176,7 +180,7 @@ class Subscriber:
             except RefusedError as error:
                 if not was_there:
                     raise
-                log.error("subscriber is refused, and goes on trying: %s", error)  # noqa: TRY400 - no bug, no traceback
+                log.error("NATS refuses the subscriber, which continues to try: %s", error)  # noqa: TRY400 - no bug, no traceback
             finally:
                 await session.close()
             pause_s = 0.5 if clock() - connecting > PAUSE_S else min(pause_s * 2, PAUSE_S)
@@ -196,7 +200,7 @@ class Subscriber:
             new = {"deliver_policy": "by_start_time", "opt_start_time": since}
         made, is_new = await session.consume(new, settings)
         if is_new and since:
-            log.warning("consumer %s was removed, and begins again with %s", self._consumer, since)
+            log.warning("consumer %s was removed, and continues with messages from %s", self._consumer, since)
         if self._deliver == "new":
             work.begun = work.begun or made
 
@@ -217,6 +221,6 @@ def _filter(cluster: str, kinds: Iterable[type[Event]]) -> list[str]:
     wanted = tuple(dict.fromkeys(kinds))
     if wrong := [kind.__name__ for kind in wanted if kind not in EVENTS or kind is DeadLetter]:
         raise ValueError(
-            f"kinds: {', '.join(wrong)} is in no stream of facts; docs/events.md lists those that are"
+            f"kinds: {', '.join(wrong)} are not in a stream of facts; docs/events.md lists the facts"
         )
     return [subjects.facts(cluster, kind) for kind in wanted]

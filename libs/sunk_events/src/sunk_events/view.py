@@ -243,7 +243,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     service: str
     findings: tuple[Finding, ...] = ()
-    """The most important first; empty: nothing stands out, or there is a problem."""
+    """The most important first; empty: there is nothing to report, or there is a problem."""
     problem: str = ""
     """Why the service answers nothing."""
 

@@ -29,6 +29,6 @@ def checked(url: str) -> str:
     """Return *url*. Raises `ValueError`: it can be no HTTP server's, which each call would end with."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
-        raise ValueError(f"{parts.scheme}://{parts.hostname} is no address of an HTTP server")
+        raise ValueError(f"{parts.scheme}://{parts.hostname} is not an address of an HTTP server")
     parts.hostname.encode("idna")
     return url

@@ -49,12 +49,12 @@ _SLICE_COLUMNS: Final[tuple[_Column, ...]] = (
 _SPEC_RULES: Final = (
     rule(
         "self.cluster == oldSelf.cluster",
-        "the Slurm cluster of a NodeSet never changes: delete the NodeSet and make another",
+        "the Slurm cluster of a NodeSet cannot be changed: delete the NodeSet and create another",
     ),
     rule(
         "has(self.podNamePrefix) == has(oldSelf.podNamePrefix)"
         " && (!has(self.podNamePrefix) || self.podNamePrefix == oldSelf.podNamePrefix)",
-        "podNamePrefix never changes: the names of Slurm nodes begin with it",
+        "podNamePrefix cannot be changed: the names of Slurm nodes begin with it",
     ),
 )
 _NAME_RULE: Final = rule(

@@ -26,8 +26,8 @@ class NodeSliceEntry(KubeStruct, frozen=True):
         int,
         Meta(
             ge=0,
-            description="How many Pods in a row ended by themselves on this Node. The more, the longer "
-            "the next Pod waits.",
+            description="How many Pods in a row ended on this Node although no client deleted them. "
+            "The next Pod waits longer after each.",
         ),
     ] = 0
     failed: Annotated[

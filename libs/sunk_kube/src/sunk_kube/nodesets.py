@@ -51,7 +51,7 @@ IntOrPercent = Annotated[
             "x-kubernetes-validations": [
                 {
                     "rule": "type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",
-                    "message": "maxUnavailable is a number from 1 on, or a share from 1% to 100%",
+                    "message": "maxUnavailable is a number from 1, or a share from 1% to 100%",
                 }
             ],
         },

@@ -38,16 +38,16 @@ def number(quantity: Quantity) -> Decimal:
     """Return the number that *quantity* stands for.
 
     Raises:
-        ValueError: it is no quantity; the text holds it.
+        ValueError: it is not a quantity; the text holds it.
     """
     found = _NUMBER.fullmatch(str(quantity).strip())
     if found is None:
-        raise ValueError(f"{quantity!r} is no quantity")
+        raise ValueError(f"{quantity!r} is not a quantity")
     digits, suffix = found.groups()
     if suffix[:1] in ("e", "E") and len(suffix) > 1:
         return Decimal(digits + suffix)
     if suffix not in _FACTOR:
-        raise ValueError(f"{quantity!r} is no quantity: unknown suffix {suffix!r}")
+        raise ValueError(f"{quantity!r} is not a quantity: unknown suffix {suffix!r}")
     return Decimal(digits) * _FACTOR[suffix]
 
 

@@ -63,7 +63,7 @@ def _field_requirement() -> Schema:
     sentence = rule(
         "self.key == 'metadata.name' && self.operator in ['In', 'NotIn']"
         " && has(self.values) && size(self.values) == 1",
-        "matchFields knows metadata.name only, with operator In or NotIn and one value",
+        "matchFields supports metadata.name only, with operator In or NotIn and one value",
     )
     properties = {
         "key": _text(maxLength=317, description="metadata.name."),
@@ -160,7 +160,10 @@ def template_schema() -> Schema:
         "a DaemonSet's tolerations.",
     )
     spec["x-kubernetes-validations"] = [
-        rule("!has(self.nodeName)", "nodeName is the controller's to choose: use nodeSelector or affinity")
+        rule(
+            "!has(self.nodeName)",
+            "only the nodeset-controller chooses nodeName: use nodeSelector or affinity",
+        )
     ]
     texts = {"type": "object", "additionalProperties": _TEXT}
     return {

@@ -90,9 +90,9 @@ def _understood(message: Msg | None) -> Ack:
     try:
         ack = _decoder.decode(message.data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise NatsError("the answer is none of JetStream's") from error
+        raise NatsError("the answer is not from JetStream") from error
     if ack.error is None and ack.seq <= 0:
-        raise NatsError("the answer names no sequence")
+        raise NatsError("the answer has no sequence")
     return ack
 
 

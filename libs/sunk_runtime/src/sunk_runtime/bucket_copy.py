@@ -122,7 +122,9 @@ class BucketCopy(Generic[S]):
         """Raise `TransientError` while the view is not complete, or in doubt."""
         self.require_complete()
         if not self.is_settled:
-            raise TransientError(f"state {self.bucket} went back and is written anew", retry_after_s=0.5)
+            raise TransientError(
+                f"state {self.bucket} lost its latest messages and is written again", retry_after_s=0.5
+            )
 
     def get(self, key: str) -> S | None:
         """Return the state of *key*. None means absent only if the view is complete."""

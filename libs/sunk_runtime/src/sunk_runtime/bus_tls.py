@@ -45,11 +45,13 @@ class Trust:
 def refusal(error: Exception, *, has_ca_file: bool) -> str | None:
     """Return what is wrong with the server's TLS, and which setting that is; None if nothing is."""
     if isinstance(error, NoTlsError):
-        return "NATS speaks no TLS, and nats_ca_file is set: turn TLS on there, or leave nats_ca_file empty"
+        return (
+            "NATS does not use TLS, and nats_ca_file is set: turn TLS on in NATS, or leave nats_ca_file empty"
+        )
     if not isinstance(error, ssl.SSLCertVerificationError):
         return None
     why = error.verify_message or str(error)
     if has_ca_file:
         fix = "Its CA must be in nats_ca_file, and the host of nats_url in the certificate"
         return f"NATS' certificate is refused: {why}. {fix}"
-    return f"NATS speaks TLS, and its certificate is refused: {why}. Set nats_ca_file to a file with its CA"
+    return f"NATS uses TLS, and its certificate is refused: {why}. Set nats_ca_file to a file with its CA"

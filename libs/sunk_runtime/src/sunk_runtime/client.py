@@ -55,7 +55,7 @@ class Client(client.Client):
         """Use TLS where we must, whatever the server says: who is in between could take its word away."""
         if initial_connection and self.options.get("tls"):
             if not (info.get("tls_required") or info.get("tls_available")):
-                raise NoTlsError("the server speaks no TLS")
+                raise NoTlsError("the server does not use TLS")
             info["tls_required"] = True
         current, known = self._current_server, {id(server) for server in self._server_pool}
         await super()._process_info(info, initial_connection)

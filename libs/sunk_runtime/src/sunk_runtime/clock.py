@@ -60,7 +60,7 @@ class ServerClock:
             return
         self.skew_s = skew_s(server, asked, answered or now())
         CLOCK_SKEW.set(self.skew_s)
-        self._clocks.note("NATS, or ours", self.skew_s)
+        self._clocks.note("NATS, or this service", self.skew_s)
 
 
 def skew_s(server: datetime, asked: datetime, answered: datetime) -> float:

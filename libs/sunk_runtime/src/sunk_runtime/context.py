@@ -115,7 +115,7 @@ class JetStream(JetStreamContext):
                 if not answer["type"].startswith(_TYPES):
                     raise ValueError(answer["type"])  # noqa: TRY301 - as what is no JSON
             except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise NatsError("the answer is none of JetStream's") from error
+                raise NatsError("the answer is not from JetStream") from error
         if told := answer.get("ts"):
             self._clock.note(str(told), asked)
         return answer

@@ -116,7 +116,7 @@ async def serve_http(
     try:
         await server.serve()
     except SystemExit as error:
-        raise PermanentError(f"cannot listen on {host}:{port}: the log line before says why") from error
+        raise PermanentError(f"cannot listen on {host}:{port}: see the log line before") from error
     finally:
         server.should_exit = True
         with anyio.move_on_after(6, shield=True):

@@ -151,7 +151,7 @@ class Bus:
             async with self._connection.awaiting(f"ask {subject}", subject):
                 answer = await self._client.request(subject, data, timeout=timeout_s, headers=outgoing())
         except NoRespondersError as error:
-            raise NoResponderError(f"ask {subject}: nobody answers it now", retry_after_s=0.2) from error
+            raise NoResponderError(f"ask {subject}: no service answers it now", retry_after_s=0.2) from error
         except BusUnavailableError as error:
             if self.is_connected and isinstance(error.__cause__, TimeoutError):
                 raise NoAnswerError(

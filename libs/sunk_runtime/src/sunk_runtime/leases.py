@@ -252,7 +252,7 @@ class BusLease:
                     self._subject, b"", expected_revision=revision, ttl_s=60, headers=headers
                 )
                 return
-        log.debug("lease was not ours any more")
+        log.debug("another replica has the lease already")
 
     async def _look(self) -> tuple[int, str | None, bool]:
         """Return the stored revision, who holds the lease, None: nobody, and if its holder knows of that.

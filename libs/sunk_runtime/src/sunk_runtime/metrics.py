@@ -4,7 +4,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 FACTS = Counter("sunk_facts_published_total", "Facts published, by type.", ["type"])
 FACTS_REFUSED = Counter(
-    "sunk_facts_refused_total", "Facts that were not stored as their stream was full, by type.", ["type"]
+    "sunk_facts_refused_total", "Facts that were not stored because their stream was full, by type.", ["type"]
 )
 BUS_FULL = Gauge("sunk_bus_full", "1 while the last write to NATS was refused for lack of space.")
 DEAD_LETTERS = Counter("sunk_dead_letters_total", "Messages that could not be handled.", ["reason"])
@@ -15,7 +15,9 @@ EVENTS_REDELIVERED = Counter(
     "sunk_events_redelivered_total", "Deliveries that were not the first of their fact.", ["consumer"]
 )
 EVENT_LAG = Gauge("sunk_event_lag", "Facts that wait behind the last delivered one.", ["consumer"])
-EVENTS_HELD = Gauge("sunk_events_held", "Deliveries that are here and not settled yet.", ["consumer"])
+EVENTS_HELD = Gauge(
+    "sunk_events_held", "Deliveries that were received and are not settled yet.", ["consumer"]
+)
 KEYS_HANDLED = Counter("sunk_keys_handled_total", "Keys looked at, by loop and outcome.", ["loop", "outcome"])
 KEY_SECONDS = Histogram(
     "sunk_key_duration_seconds",
@@ -30,17 +32,19 @@ KEYS_WAITING = Gauge("sunk_keys_waiting", "Keys that wait for their turn.", ["lo
 VIEW_COMPLETE = Gauge("sunk_view_complete", "1 when a state view has read its whole bucket.", ["bucket"])
 VIEW_AGE = Gauge(
     "sunk_view_age_seconds",
-    "Time since the server last gave a sign of life for a state view; more than a few: it may be stale.",
+    "Time since the server last sent something for a state view; after a few seconds the view may be stale.",
     ["bucket"],
 )
 VIEW_KEYS = Gauge("sunk_view_keys", "Keys that a state view holds.", ["bucket"])
-VIEW_READS = Counter("sunk_view_reads_total", "Whole reads of a bucket: one at start, one a gap.", ["bucket"])
+VIEW_READS = Counter(
+    "sunk_view_reads_total", "Whole reads of a bucket: one at start, and one after each gap.", ["bucket"]
+)
 LEADER = Gauge("sunk_leader", "1 while this process holds the lease.", ["lease"])
 REQUESTS = Counter(
     "sunk_requests_answered_total", "Questions answered, by kind and reply.", ["kind", "reply"]
 )
-CONNECTED = Gauge("sunk_bus_connected", "1 while the connection to NATS stands.")
-RECONNECTS = Counter("sunk_bus_reconnects_total", "How often the connection to NATS came back.")
+CONNECTED = Gauge("sunk_bus_connected", "1 while there is a connection to NATS.")
+RECONNECTS = Counter("sunk_bus_reconnects_total", "How often the service connected to NATS again.")
 PUBLISH_SECONDS = Histogram(
     "sunk_publish_duration_seconds",
     "Time from a publish to its acknowledgement, retries included.",
@@ -48,7 +52,7 @@ PUBLISH_SECONDS = Histogram(
 )
 PUBLISHES_FAILED = Counter(
     "sunk_publishes_failed_total",
-    "Publishes that raised: conflict, refused, unavailable, or fenced off.",
+    "Publishes that failed: conflict, refused, unavailable, or fenced off.",
     ["reason"],
 )
 PUBLISH_RETRIES = Counter(
@@ -57,7 +61,7 @@ PUBLISH_RETRIES = Counter(
 CLOCK_SKEW = Gauge("sunk_clock_skew_seconds", "How far the server's clock is ahead of this service's.")
 CONNECTIONS_CUT = Counter(
     "sunk_http_connections_cut_total",
-    "HTTP connections that were over a bound, by bound: one that waited was ended, or the new one refused.",
+    "HTTP connections over a limit, by limit: the gateway ended a waiting one, or refused the new one.",
     ["bound"],
 )
 for _bound in ("address", "all"):

@@ -65,7 +65,7 @@ class Provisions:
             try:
                 await self._make(cluster, settings)
             except SunkError as error:
-                log.warning("streams not made", extra={"cluster": cluster, "error": str(error)})
+                log.warning("streams not created", extra={"cluster": cluster, "error": str(error)})
 
     async def _make(self, cluster: str, settings: BusSettings) -> None:
         self._settings[cluster] = settings
@@ -108,8 +108,8 @@ async def _provide(js: JetStream, needed: StreamConfig) -> None:
     if refused:
         raise PermanentError(
             f"stream {needed.name} exists and cannot be used: {_listed(refused)}. "
-            f"Nothing was changed. Set what can be set (nats stream edit {needed.name}), or back it up, "
-            "remove it and start again: we make our own"
+            f"Nothing was changed. Correct the settings (nats stream edit {needed.name}); or back the stream "
+            "up, remove it and start this service again, which creates the stream"
         )
     if told:
         log.warning("stream has other settings", extra={"stream": needed.name, "settings": _listed(told)})
@@ -119,8 +119,8 @@ async def _refuse_captures(js: JetStream, cluster: str) -> None:
     """Raise `PermanentError` if a stream stores our questions: its acknowledgement would be their answer."""
     if name := await _capturing(js, subjects.every_question(cluster)):
         raise PermanentError(
-            f"stream {name} captures our questions ({subjects.every_question(cluster)}): its acknowledgement "
-            f"would be their answer. Nothing was changed. Narrow its subjects (nats stream edit {name}): "
+            f"stream {name} captures the services' questions ({subjects.every_question(cluster)}), so NATS "
+            f"would answer them. Nothing was changed. Narrow its subjects (nats stream edit {name}): "
             f"{subjects.EVERYTHING} are the facts"
         )
 
@@ -157,7 +157,7 @@ async def _made(js: JetStream, needed: StreamConfig) -> StreamConfig | None:
 async def _overlap(js: JetStream, needed: StreamConfig, error: JetStreamRejectedError) -> PermanentError:
     name = next(filter(None, [await _capturing(js, subject) for subject in needed.subjects]), "")
     return PermanentError(
-        f"stream {needed.name} cannot be made: {name or 'another stream'} captures "
+        f"stream {needed.name} cannot be created: {name or 'another stream'} captures "
         f"{', '.join(needed.subjects)} ({error}). Nothing was changed. Narrow its subjects or remove it"
     )
 

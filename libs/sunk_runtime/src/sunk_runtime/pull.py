@@ -121,7 +121,7 @@ class Pull:
             async with self._bus.awaiting("pull ended"):
                 await self._news.wait()
             return
-        raise BusUnavailableError(f"pull ended: nothing heard for {DEAD_S} s")
+        raise BusUnavailableError(f"pull ended: no message for {DEAD_S} s")
 
     async def _refill(self) -> None:
         if self._outstanding > BATCH // 2:

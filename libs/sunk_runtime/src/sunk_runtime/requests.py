@@ -164,7 +164,7 @@ async def _answered(kind: type[R], message: Message, answer: Callable[[R], Await
         return Refused(code="refused", reason=str(error)[:REASON_MAX])
     except Exception:
         log.exception("question failed", extra={"subject": message.subject})
-        return Later(reason="the answerer failed; its log says why")
+        return Later(reason="the service that answers failed; see its log")
 
 
 def _while_leading(reply: Reply, fence: Fence | None) -> Reply:

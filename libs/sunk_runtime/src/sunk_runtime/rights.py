@@ -67,12 +67,13 @@ async def require_rights(bus: Bus, needs: Needs) -> None:
         answer = await bus.request(USER_INFO, b"", ANSWER_S)
         user = msgspec.json.decode(answer.data, type=UserInfo).data
     except (TransientError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        log.warning("rights not told", extra={"error": str(error)})
+        log.warning("rights not known", extra={"error": str(error)})
         return
     if lacking := missing(user, needs):
         raise PermanentError(
             f"NATS user {user.user!r} may not {'; may not '.join(lacking)}. "
-            "Give it these rights in the server's configuration, or use the user that is made for us"
+            "Give it these rights in the server's configuration, or use the user that the chart creates "
+            "for this service"
         )
 
 

@@ -152,7 +152,7 @@ class FactConsumer:
                 for delivery in deliveries:
                     if delivery.metadata.sequence.consumer != expected:
                         # A connection of ours that the server believes in yet: it took what came before.
-                        raise BusUnavailableError(f"delivery {expected} went elsewhere")
+                        raise BusUnavailableError(f"delivery {expected} went to another reader")
                     expected += 1
                 self._is_consuming = True
                 await self._take_in(deliveries)

@@ -249,7 +249,7 @@ class StateView(BucketCopy[S]):
         try:
             key = subjects.key_of(self.bucket, message.subject)
         except ValueError:
-            await self._reject(message, at, "the key is no UTF-8")
+            await self._reject(message, at, "the key is not UTF-8")
             return message.subject
         found, reason = self._read_value(message, at)
         if self._is_news(key, found):

@@ -109,7 +109,7 @@ class StateWriter(Generic[S]):
 
     async def _pay_whole(self, key: str, owed: _Owed[S]) -> NoReturn:
         await self._store(key, owed)
-        raise ConflictError(f"{key}: what happened to it before is told only now")
+        raise ConflictError(f"{key}: its earlier facts are published only now")
 
     async def _store(self, key: str, told: _Owed[S]) -> None:
         """Publish the facts of *told*, then store its state; owe it until that is known to have been done."""
@@ -154,7 +154,9 @@ class StateWriter(Generic[S]):
         is_over = self.view.revision(key) != revision  # The view heard of another meanwhile.
         if found is None:
             if is_over:
-                raise ConflictError(f"{key}: decided was on revision {revision}, which is over")
+                raise ConflictError(
+                    f"{key}: the decision was made on revision {revision}, which is no longer stored"
+                )
             was_absent = self.view.get(key) is None and key not in self.view.undecodable
             self.view.drop(key)
             if state is None:
@@ -173,7 +175,7 @@ class StateWriter(Generic[S]):
             return stored
         if not is_marker and state is not None and message.data == encode(state):
             return stored
-        raise ConflictError(f"{key}: stored is revision {stored}, decided was on {revision}")
+        raise ConflictError(f"{key}: revision {stored} is stored, but the decision was made on {revision}")
 
 
 def is_same(before: State, after: State) -> bool:

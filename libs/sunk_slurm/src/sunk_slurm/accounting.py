@@ -86,7 +86,7 @@ class SlurmAccounting(RestClient):
         """
         doing = f"ask accounting for job {job}"
         if time.monotonic() < self._rests_until:
-            raise NotSentError(f"{doing}: slurmrestd serves no accounting", is_sent=False)
+            raise NotSentError(f"{doing}: slurmrestd does not serve accounting", is_sent=False)
         call = Call(
             name="accounted_job", doing=doing, path=f"job/{job}", timeout_s=timeout_s, is_accounting=True
         )

@@ -65,7 +65,7 @@ class Connections:
             host = address.host
             host.encode("idna")
         except (httpx.InvalidURL, UnicodeError) as error:
-            raise ConfigError(f"slurmrestd's address is none: {error}") from error
+            raise ConfigError(f"slurmrestd's address is not valid: {error}") from error
         if address.scheme not in {"http", "https"} or not host:
             raise ConfigError("slurmrestd's address must be a URL such as http://slurmrestd:6820")
         is_tls = address.scheme == "https"

@@ -169,9 +169,9 @@ def _ranges(inside: str, expression: str, most: int) -> _Ranges:
     for item in items:
         match = _RANGE.match(item.strip())
         if match is None:
-            raise ValueError(f"hostlist {expression[:80]!r}: {item[:80]!r} is no range of numbers")
+            raise ValueError(f"hostlist {expression[:80]!r}: {item[:80]!r} is not a range of numbers")
         low, high = int(match["low"]), int(match["high"] or match["low"])
         if high < low:
-            raise ValueError(f"hostlist {expression[:80]!r}: {item[:80]!r} is no range of numbers")
+            raise ValueError(f"hostlist {expression[:80]!r}: {item[:80]!r} is not a range of numbers")
         found.append((range(low, high + 1), len(match["low"])))
     return found

@@ -9,5 +9,7 @@ CALL_SECONDS = Histogram(
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
 )
 ANSWER_BYTES = Counter("sunk_slurm_answer_bytes_total", "Bytes of slurmrestd's answers.", ["call"])
-CIRCUIT_OPEN = Gauge("sunk_slurm_circuit_open", "1 while a slurmrestd is only probed.", ["server"])
+CIRCUIT_OPEN = Gauge(
+    "sunk_slurm_circuit_open", "1 while the service sends a slurmrestd only probes.", ["server"]
+)
 WAITING = Gauge("sunk_slurm_calls_waiting", "Calls that wait for a free connection.", ["server"])

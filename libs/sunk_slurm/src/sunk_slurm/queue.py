@@ -75,14 +75,16 @@ def place_finding(
     where = f"place {found.first}" if is_sure else f"place {found.first} to {found.last}"
     more = len(found.ahead) - SHOWN_MAX
     named = ", ".join(map(_named, found.ahead[:SHOWN_MAX])) + (f" and {more} more" if more > 0 else "")
-    ahead = f"ahead: {named}" if named else "nobody is known to be ahead"
+    ahead = f"ahead: {named}" if named else "no job is known to be ahead"
     if not is_ahead_named:
         ahead = "jobs are ahead" if found.ahead else "no job is known to be ahead"
-    waits = f"those ahead start or go, or its priority ({job.priority or 'not known'}) rises"
+    waits = f"the jobs ahead start or end, or its priority ({job.priority or 'not known'}) rises"
     return Finding(
         what=f"{where} of {found.size} in the queue of {job.partition or 'its partition'}"[:REASON_MAX],
         because=(ahead if is_sure else f"some priorities are not known; {ahead}")[:REASON_MAX],
-        would_change=f"{waits}; Slurm may fit it in sooner" if found.last > 1 else "nodes are free for it",
+        would_change=f"{waits}; Slurm may start it sooner by backfill"
+        if found.last > 1
+        else "nodes are free for it",
     )
 
 
@@ -116,4 +118,5 @@ def _partitions(job: SlurmJobState) -> frozenset[str]:
 
 def _named(job: SlurmJobState) -> str:
     tasks = f", {job.array_tasks} tasks" if job.array_tasks > 1 else ""
-    return f"job {job.job} of {job.user or job.user_id} ({job.reason or 'not looked at yet'}{tasks})"
+    reason = job.reason or "Slurm has not looked at it yet"
+    return f"job {job.job} of {job.user or job.user_id} ({reason}{tasks})"

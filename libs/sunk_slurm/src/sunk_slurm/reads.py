@@ -122,7 +122,7 @@ class SlurmReads(RestClient):
         if answer is None and update_time:
             return NotModified()
         if answer is None:
-            raise SlurmUnavailableError("list nodes: not modified, although everything was asked for")
+            raise SlurmUnavailableError("list nodes: not modified, although everything was requested")
         return NodeList(answer.nodes, answer.last_update.value or 0)
 
     async def node(self, name: str) -> Node | None:
@@ -163,7 +163,7 @@ class SlurmReads(RestClient):
         found = next((one for one in wanted if one.job_id == job), None)
         told = (_job(record, doing) for record in records)
         if found is None and not any(job in {one.array_job_id.value, one.het_job_id.value} for one in told):
-            raise SlurmUnavailableError(f"{doing}: neither the job nor an error was told")
+            raise SlurmUnavailableError(f"{doing}: the answer has neither the job nor an error")
         return found
 
     async def job_states(self) -> dict[int, KnownJob]:
@@ -173,7 +173,7 @@ class SlurmReads(RestClient):
         for row in answer.jobs if answer else ():
             job = row.number
             if job is None:
-                raise SlurmUnavailableError(f"list job states: {row.job_id[:40]!r} is no job id")
+                raise SlurmUnavailableError(f"list job states: {row.job_id[:40]!r} is not a job id")
             one = _one_task(row.state)
             known[job] = KnownJob(one.state, known[job].tasks + 1) if job in known else one
         return known

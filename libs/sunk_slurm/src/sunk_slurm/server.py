@@ -92,7 +92,7 @@ class Server:
             SlurmRejectedError: it has no API version that we speak.
         """
         if self.circuit.is_open:
-            text = f"{call.doing}: slurmrestd {self.name} is not asked: {self._why}"
+            text = f"{call.doing}: slurmrestd {self.name} gets no calls now: {self._why}"
             raise NotSentError(text, is_sent=False)
         if self._waiting >= MAX_WAITING:
             text = f"{call.doing}: {self._waiting} calls wait for slurmrestd {self.name}"
@@ -113,7 +113,7 @@ class Server:
         if self.circuit.is_open and not was_open:
             self.outages += 1
             CIRCUIT_OPEN.labels(self.name).set(1)
-            log.warning("slurmrestd is only probed now", extra={"server": self.name, "error": why})
+            log.warning("slurmrestd gets only probes now", extra={"server": self.name, "error": why})
             self.opened.set()
 
     def note_success(self) -> None:

@@ -41,7 +41,7 @@ class SlurmSettings(ServiceSettings, frozen=True, kw_only=True):
             ConfigError: neither or both of the files are given, or one cannot be read.
         """
         if (self.slurm_token_file is None) == (self.slurm_key_file is None):
-            raise ConfigError(f"give one of {prefix}SLURM_TOKEN_FILE and {prefix}SLURM_KEY_FILE")
+            raise ConfigError(f"set one of {prefix}SLURM_TOKEN_FILE and {prefix}SLURM_KEY_FILE")
         return tokens_from(
             key_file=self.slurm_key_file, token_file=self.slurm_token_file, user=self.slurm_user
         )

@@ -181,7 +181,7 @@ def tokens_from(*, key_file: Path | None, token_file: Path | None, user: str = "
         return FileTokens(token_file)
     if key_file is not None and token_file is None:
         return KeyTokens(key_file, user=user)
-    raise ConfigError("give either a file with Slurm's token or one with its JWT key, not both or neither")
+    raise ConfigError("set a file with Slurm's token or one with its JWT key, and not both")
 
 
 def _may_be_sent(token: str) -> bool:
@@ -236,9 +236,9 @@ def user_of(token: str, key: bytes, now_s: float) -> str:
     try:
         claims = msgspec.json.decode(_JWS.decode(token, key, algorithms=["HS256"]), type=_Claims)
     except (jwt.PyJWTError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ValueError("the token is not one of this Slurm cluster's") from error
+        raise ValueError("this Slurm cluster did not issue the token") from error
     if not claims.nbf <= now_s < claims.exp:
-        raise ValueError("the token has expired, or does not count yet")
+        raise ValueError("the token has expired, or is not valid yet")
     return claims.sun
 
 

@@ -93,7 +93,7 @@ def decoded(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
     try:
         return [(name.decode("latin-1"), value.decode()) for name, value in raw]
     except UnicodeDecodeError as error:
-        raise UnknownCallerError("a header is no UTF-8") from error
+        raise UnknownCallerError("a header is not UTF-8") from error
 
 
 def front_proxy(data: Mapping[str, str]) -> FrontProxy:

@@ -62,13 +62,13 @@ def query_of(parameters: Mapping[str, str], clusters: Iterable[str]) -> Query:
     """Return what a question asks. Raises `BadQueryError`."""
     keys = tuple(filter(None, parameters.get("key", "").split(",")[: KEYS_MAX + 1]))
     if len(keys) > KEYS_MAX or not all(map(is_name, keys)):
-        raise BadQueryError("key: is that of no answer before")
+        raise BadQueryError("key: is not from an earlier answer")
     after = None
     if text := parameters.get("after", ""):
         try:
             after = read(text, clusters)
         except ValueError as error:
-            raise BadQueryError("after: is that of no answer before") from error
+            raise BadQueryError("after: is not from an earlier answer") from error
     return Query(
         last=_number(parameters, "last", LAST, PAGE),
         since_s=_number(parameters, "since", 0, SINCE_MAX_S),
@@ -82,7 +82,7 @@ def _number(parameters: Mapping[str, str], name: str, default: int, most: int) -
     if not text:
         return default
     if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS and 1 <= int(text) <= most):
-        raise BadQueryError(f"{name}: a whole number from 1 to {most}")
+        raise BadQueryError(f"{name}: must be a whole number from 1 to {most}")
     return int(text)
 
 
@@ -131,7 +131,7 @@ class EventAnswers:
         await self._access.require(caller, wide("jobs"))
         number = request.path_params["name"]
         if not (number.isascii() and number.isdecimal()):
-            return refusal(400, f"{number!r} is no number of a Slurm job")
+            return refusal(400, f"{number!r} is not the number of a Slurm job")
         wanted = Wanted(entities=(number,), takes=lambda row: row.about in OF_JOBS)
         return await self._answer(request, caller, lambda _: wanted)
 
@@ -145,7 +145,7 @@ class EventAnswers:
         uids = {one.uid for one in there if one.pod == name}
         asked = request.query_params.get("key", "")
         if not all(_UID.fullmatch(key) for key in filter(None, asked.split(","))):
-            return refusal(400, "key: is that of no answer before about a Pod")
+            return refusal(400, "key: is not from an earlier answer about a Pod")
         others: tuple[str, ...] = ()
         if not uids and await self._access.may(caller, Right(resource="pods", namespace=namespace)):
             others = near(name, {one.pod for one in there})

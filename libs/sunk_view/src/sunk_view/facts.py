@@ -79,7 +79,7 @@ class Facts:
             TransientError: there are as many as may be.
         """
         if share in self._shares:
-            raise TooManyError(f"{share} has a question about events under way: one at a time")
+            raise TooManyError(f"{share} has another question about events under way: ask one at a time")
         if len(self._shares) >= self._at_once:
             raise TransientError("too many questions about events are under way")
         self._shares.add(share)
@@ -122,11 +122,11 @@ class Facts:
         problem = ""
         if is_late and high == stream.last and scan is not None:  # Not even the newest: go on from there.
             rows, last = chunk, scan.looked_at
-            problem = "events are left out, newer and older ones: reading took too long. Ask again"
+            problem = "newer and older events are left out, because reading took too long. Ask again"
         elif is_late:
-            problem = "older events were not looked at: reading took too long"
+            problem = "older events are left out, because reading took too long"
         elif high >= stream.first and len(rows) < count and calls >= CALLS_MAX:
-            problem = f"older events were not looked at: one answer reads about {CALLS_MAX} messages"
+            problem = f"older events are left out, because one answer reads about {CALLS_MAX} messages"
         return Page(
             rows=tuple(row for row in rows if since is None or row.time >= since)[-count:],
             at=Position(created=stream.created, sequence=last),
@@ -185,9 +185,12 @@ def _start(stream: _Stream, at: Position | None) -> tuple[int, str]:
     if at.created != stream.created:  # Of a copy the sequences go on; of an empty one they begin again.
         is_copy = stream.first <= at.sequence <= stream.last
         start = at.sequence + 1 if is_copy else stream.first
-        return start, f"{stream.cluster}: its stream was made again; events may be missing"
+        return start, f"{stream.cluster}: its stream was created again; events may be missing"
     if at.sequence > stream.last:
-        return stream.last + 1, f"{stream.cluster}: its stream has lost its end; events may be missing"
+        return (
+            stream.last + 1,
+            f"{stream.cluster}: its stream has lost its latest messages; events may be missing",
+        )
     if (gone := stream.first - at.sequence - 1) > 0:
         return stream.first, f"{stream.cluster}: up to {gone} events were too old to be kept, and are missing"
     return at.sequence + 1, ""

@@ -164,7 +164,7 @@ class Following:
                 if table in query:
                     asked[table] = positions.read(query[table])
             except ValueError:
-                return refusal(400, f"{table}: is that of no answer before")
+                return refusal(400, f"{table}: is not from an earlier answer")
         allowed = {table: await self._access.may(caller, RIGHTS[table]) for table in asked}
         found: dict[str, list[_Part]] = {}
         for table in (table for table in asked if allowed[table]):

@@ -95,7 +95,7 @@ def leader_of(lease: Lease | None, now: datetime) -> tuple[str, str]:
     over = spec.renew_time + timedelta(seconds=spec.lease_duration_seconds) + SKEW
     if over < now:
         ago_s = (now - spec.renew_time).total_seconds()
-        return "", f"{NONE}: {holder} did so until {ago_s:.0f} s ago"
+        return "", f"{NONE}: {holder} led until {ago_s:.0f} s ago"
     return holder, ""
 
 

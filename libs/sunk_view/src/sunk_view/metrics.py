@@ -6,7 +6,7 @@ from prometheus_client import Counter, Histogram
 
 QUESTIONS: Final = Counter(
     "sunk_view_questions_total",
-    "Questions of people that were answered, by what and status.",
+    "Questions of people that were answered, by path and status.",
     ("what", "status"),
 )
 SECONDS: Final = Histogram(
@@ -16,5 +16,7 @@ SECONDS: Final = Histogram(
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
 )
 REVIEWS: Final = Counter(
-    "sunk_view_access_reviews_total", "Decisions that the API server made about callers.", ("decision",)
+    "sunk_view_access_reviews_total",
+    "Decisions of the API server about the rights of callers.",
+    ("decision",),
 )

@@ -30,16 +30,16 @@ DOCUMENT_PATH: Final = f"{DISCOVERY_PATH}{ROOT}"
 _EXPLAINED: Final = "Why it is as it is"
 _EVENTS: Final = "What happened to it"
 ANSWERS: Final[dict[str, tuple[type[msgspec.Struct], str]]] = {
-    "/status": (Status, "Each Slurm cluster in one screen"),
+    "/status": (Status, "A summary of each Slurm cluster"),
     "/nodes": (Nodes, "Slurm nodes with their Pods, Nodes and locks"),
     "/nodes/{name}/explain": (Explained, _EXPLAINED),
     "/nodes/{name}/events": (Events, _EVENTS),
-    "/jobs": (Jobs, "Slurm jobs that are not over"),
+    "/jobs": (Jobs, "Slurm jobs that have not ended"),
     "/jobs/{name}/explain": (Explained, _EXPLAINED),
     "/jobs/{name}/events": (Events, _EVENTS),
-    "/locks": (Locks, "Nodes that are locked or wait for that"),
+    "/locks": (Locks, "Nodes that are locked or wait for their lock"),
     "/placements": (Pods, "Pods that Slurm places"),
-    "/changes": (Changes, "What has changed in tables since answers before"),
+    "/changes": (Changes, "What has changed in tables since earlier answers"),
     "/events": (Events, "What happened"),
     "/namespaces/{namespace}/pods": (Pods, "Pods of a namespace that Slurm places"),
     "/namespaces/{namespace}/pods/{name}/explain": (Explained, _EXPLAINED),
@@ -48,10 +48,18 @@ ANSWERS: Final[dict[str, tuple[type[msgspec.Struct], str]]] = {
 }
 """What is answered where; a test compares the paths with those that are served."""
 _QUERY: Final = (
-    ("last", "Begin with so many", {"type": "integer", "minimum": 1, "maximum": PAGE, "default": LAST}),
-    ("since", "None from before so many seconds", {"type": "integer", "minimum": 1, "maximum": SINCE_MAX_S}),
-    ("after", "`after` of the answer before", {"type": "string", "maxLength": AFTER_CHARS}),
-    ("key", "`key` of the answer before", {"type": "string"}),
+    (
+        "last",
+        "Begin with this many of the latest events",
+        {"type": "integer", "minimum": 1, "maximum": PAGE, "default": LAST},
+    ),
+    (
+        "since",
+        "Only events of the last this many seconds",
+        {"type": "integer", "minimum": 1, "maximum": SINCE_MAX_S},
+    ),
+    ("after", "`after` of the earlier answer", {"type": "string", "maxLength": AFTER_CHARS}),
+    ("key", "`key` of the earlier answer", {"type": "string"}),
 )
 _STATUS: Final = {
     "type": "object",
@@ -96,7 +104,7 @@ def _operation(path: str) -> dict[str, Any]:
             {
                 "name": table,
                 "in": "query",
-                "description": "`after` of the answer before",
+                "description": "`after` of the earlier answer",
                 "schema": {"type": "string", "maxLength": AFTER_CHARS},
             }
             for table in TABLES

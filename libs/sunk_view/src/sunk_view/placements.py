@@ -29,7 +29,7 @@ def findings(placement: PlacementState, gang: PlacementState | None = None) -> t
             Finding(
                 what=f"overdue: {placement.node} takes no more work",
                 because="the job has ended, or is about to, and the Pod still exists",
-                would_change="the Pod's containers end, or its object is deleted",
+                would_change="the Pod's containers end, or the Pod is deleted",
             )
         )
     if gang is not None:
@@ -63,13 +63,13 @@ def unknown(pod: str, *, is_gang: bool = False, silent: str = "") -> Finding:
     if is_gang:
         return Finding(
             what=f"no gang {pod} is known",
-            because="no Pods of a workload of that name are placed together by Slurm",
-            would_change="the name of the Job, JobSet, LeaderWorkerSet or PodGroup",
+            because="Slurm places no Pods of a workload of that name together",
+            would_change="use the name of the Job, JobSet, LeaderWorkerSet or PodGroup",
         )
     return Finding(
         what=f"Slurm does not place {pod}",
         because="no placement of a Pod of that name is known",
-        would_change="spec.schedulerName names the pod-scheduler, no scheduling gates are left, and it runs",
+        would_change="spec.schedulerName names the pod-scheduler, which runs, and the Pod has no scheduling gates",
     )
 
 
@@ -82,7 +82,7 @@ def _seats(gang: PlacementState) -> Iterable[Finding]:
         because=", ".join(
             f"rank {rank}: {member.pod}" for rank, member in enumerate(members[:8]) if member.pod
         ),
-        would_change="" if len(there) >= needed else "the workload's controller makes the missing Pods",
+        would_change="" if len(there) >= needed else "the workload's controller creates the missing Pods",
     )
 
 
@@ -91,7 +91,7 @@ def _refused(one: PlacementState) -> Finding:
         what="refused",
         since=one.changed,
         because=one.reason,
-        would_change="change the Pod's annotations, or replace the Pod; it is then looked at again",
+        would_change="change the Pod's annotations, or replace the Pod; the scheduler then looks again",
     )
 
 
@@ -101,7 +101,7 @@ def _submitted(one: PlacementState) -> Finding:
             what="has no job in Slurm yet",
             since=one.changed,
             because=one.reason or "its submission is under way",
-            would_change="Slurm accepts the job; it is tried again",
+            would_change="Slurm accepts the job; the pod-scheduler tries again",
         )
     return Finding(
         what=f"job {one.job} is submitted and held",
@@ -117,7 +117,7 @@ def _released(one: PlacementState) -> Finding:
         what=f"job {one.job} waits for its turn in Slurm",
         since=one.changed,
         because=f"{one.reason or 'Slurm has not started it yet'}{expected}"[:1024],
-        would_change="what the job waits for: see the syncer's part",
+        would_change="see the syncer's part for what the job waits for",
     )
 
 
@@ -135,13 +135,13 @@ def _bound(one: PlacementState) -> Finding:
         what=f"bound to {one.kube_node} for job {one.job} on {one.node}",
         since=one.bound or one.changed,
         because=one.reason,
-        would_change="the end of the Pod or of the job: either ends the other",
+        would_change="the Pod or the job ends; the end of one ends the other",
     )
 
 
 def _ending(one: PlacementState) -> Finding:
     return Finding(
-        what="the Pod goes",
+        what="the Pod is being deleted",
         since=one.changed,
         because=one.reason,
         would_change="the kubelet ends its containers",
@@ -152,7 +152,7 @@ def _ended(one: PlacementState) -> Finding:
     return Finding(
         what=f"job {one.job} ends",
         since=one.changed,
-        because=one.reason or "its Pod is over",
+        because=one.reason or "its Pod has ended",
         would_change="its script and its node's epilog end",
     )
 

@@ -112,7 +112,7 @@ class Serving:
         except UnknownCallerError as error:
             return refusal(401, str(error))
         if not all(is_name(value) for value in request.path_params.values()):
-            return refusal(400, "that is no name of Kubernetes or Slurm")
+            return refusal(400, "that is not a name of Kubernetes or Slurm")
         return await respond(request, caller)
 
     def _limited(self, respond: Respond) -> Respond:
@@ -150,7 +150,7 @@ class Serving:
             return refusal(503, f"not now: {error}", retry_after_s=error.retry_after_s)
         except SunkError as error:
             log.error("question failed", extra={"path": request.url.path, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
-            return refusal(500, "sunk-view failed; its log says why")
+            return refusal(500, "sunk-view failed; see its log")
 
     def _with_problems(self, answer: Answer) -> Answer:
         """Return *answer* with the services that are silent; a status has them by itself."""
@@ -233,7 +233,7 @@ class Serving:
         await self._access.require(caller, wide("jobs"))
         number = request.path_params["name"]
         if not (number.isascii() and number.isdecimal() and len(number) < 11 and 0 < int(number) <= JOB_MAX):  # noqa: PLR2004 - digits of JOB_MAX
-            return refusal(400, f"{number!r} is no number of a Slurm job")
+            return refusal(400, f"{number!r} is not the number of a Slurm job")
         return Answer(body=await self._why.job(int(number)))
 
     async def _locks(self, _: Request, caller: Caller) -> Answer:

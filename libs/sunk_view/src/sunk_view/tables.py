@@ -222,7 +222,7 @@ def slurm_lag(nodes: datetime | None, jobs: datetime | None, now: datetime) -> s
 def silences(cluster: str, problems: Mapping[str, str]) -> tuple[str, ...]:
     """Return a sentence for each service of *cluster* that has a problem, by name."""
     return tuple(
-        f"{cluster}: {service} {problem}: what it wrote may be old"
+        f"{cluster}: {service} {problem}: its data may be old"
         for service, problem in sorted(problems.items())
         if problem
     )

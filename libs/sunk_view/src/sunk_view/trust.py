@@ -72,7 +72,7 @@ class Watch:
         while True:
             await anyio.sleep(look_s)
             if await anyio.to_thread.run_sync(self._content) != self._before:
-                raise ChangedError("our certificate was renewed: starting again with it")
+                raise ChangedError("the certificate was renewed: starting again with it")
             try:
                 now = await read_front_proxy(self._kube)
             except TransientError:

@@ -211,7 +211,7 @@ async def explain_node(question: ExplainSlurmNode) -> Reply:
 
 async def explain_kube_node(question: ExplainKubeNode) -> Reply:
     if question.node != "d1":
-        return Refused(code="unknown_node", reason=f"no NodeSet has a node {question.node}")
+        return Refused(code="unknown_node", reason=f"no NodeSet has node {question.node}")
     return Explanation(
         findings=(Finding(what="not locked for job 11 yet", because="team-b/web: in the way"),)
     )
@@ -612,7 +612,7 @@ def test_a_drain_by_the_slurm_nodes_name_is_a_cordon_with_its_reason_and_an_undr
     assert (tried.exit_code, before) == (0, FREE)
     assert tried.stdout == "c1 d2, Node node2: cordoned (bad fan), dry run: nothing was changed\n"
     assert (done.exit_code, done.stdout) == (0, "c1 d2, Node node2: cordoned (bad fan)\n")
-    assert "whether d2 has a drain of Slurm's administrators is not known now" in done.stderr
+    assert "it is not known now whether Slurm's administrators have drained d2" in done.stderr
     assert (again.exit_code, again.stdout) == (0, "c1 d2, Node node2: cordoned already (bad fan)\n")
     assert (other.exit_code, "cordoned already: bad fan" in other.stderr) == (1, True)
     assert drained == FREE | {"cordoned": True, "reason": "bad fan"}
@@ -641,7 +641,7 @@ def test_a_node_that_is_none_is_answered_with_near_names_and_changed_nothing(sta
     crafted = stage.run("erin", "drain", "d2", "--reason", "\x1b[2Jx")
 
     assert (mistyped.exit_code, "did you mean node2" in mistyped.stderr) == (4, True)
-    assert (not_ours.exit_code, "no Slurm node is on the Node node3" in not_ours.stderr) == (4, True)
+    assert (not_ours.exit_code, "the Node node3 has no Slurm node" in not_ours.stderr) == (4, True)
     assert (no_name.exit_code, long.exit_code, len(long.stderr) < 300) == (2, 2, True)
     assert (crafted.exit_code, "--reason: has the control character" in crafted.stderr) == (2, True)
     assert "\x1b" not in crafted.stderr
@@ -664,8 +664,8 @@ def test_a_reboot_is_asked_for_of_a_node_that_is_drained_and_idle_only(stage: St
     assert (busy.exit_code, "is not drained in Slurm yet" in busy.stderr) == (5, True)
     assert (locked.exit_code, "its lock is held" in locked.stderr) == (1, True)
     assert before["reboot"] == []
-    assert forced.stdout == "c1 d1, Node node1: reboot asked for (firmware)\n"
-    assert again.stdout == "c1 d1, Node node1: reboot asked for already (firmware)\n"
+    assert forced.stdout == "c1 d1, Node node1: reboot requested (firmware)\n"
+    assert again.stdout == "c1 d1, Node node1: reboot already requested (firmware)\n"
     assert of_node(stage, "node1")["reboot"] == ["production-powerreset"]
 
 

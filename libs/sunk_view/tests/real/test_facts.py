@@ -114,10 +114,10 @@ async def test_what_is_missing_is_said(bus: Bus) -> None:
     of_another = Position(created=at.created - 1, sequence=99)
     assert await told(of_another) == (
         list(range(1, 11)),
-        ("c1: its stream was made again; events may be missing",),
+        ("c1: its stream was created again; events may be missing",),
     )
     lost = Position(created=at.created, sequence=99)
-    assert await told(lost) == ([], ("c1: its stream has lost its end; events may be missing",))
+    assert await told(lost) == ([], ("c1: its stream has lost its latest messages; events may be missing",))
     await bus.js.purge_stream(stream, seq=6)
     old = Position(created=at.created, sequence=2)
     assert await told(old) == (
@@ -171,7 +171,7 @@ async def test_what_is_never_wanted_is_read_up_to_a_limit_which_is_said(bus: Bus
 
     assert page.rows == ()
     assert page.problems == (
-        f"c1: older events were not looked at: one answer reads about {CALLS_MAX} messages",
+        f"c1: older events are left out, because one answer reads about {CALLS_MAX} messages",
     )
     assert counted.calls <= CALLS_MAX + 1
 
@@ -192,7 +192,7 @@ async def test_a_slow_bus_hides_no_newest_event_from_who_goes_on(bus: Bus) -> No
 
     assert sequences(page) == list(range(begin, begin + 10))
     assert page.problems == (
-        "c1: events are left out, newer and older ones: reading took too long. Ask again",
+        "c1: newer and older events are left out, because reading took too long. Ask again",
     )
     assert page.is_more
     assert sequences(await Facts(bus).after("c1", ALL, page.at)) == list(range(begin + 10, 301))
@@ -203,5 +203,5 @@ async def test_a_slow_bus_keeps_the_newest_events_that_were_read(bus: Bus) -> No
     page = await Counted(bus, 60).facts().newest("c1", ALL, 200, None)
 
     assert sequences(page) == list(range(300 - FIRST_SPAN + 1, 301))
-    assert page.problems == ("c1: older events were not looked at: reading took too long",)
+    assert page.problems == ("c1: older events are left out, because reading took too long",)
     assert (page.at.sequence, page.is_more) == (300, False)

@@ -78,11 +78,11 @@ def read_config(arguments: Sequence[str] = ()) -> Config:
     """
     config = load(Config, os.environ, PREFIX, arguments)
     if config.static_token_file and config.token_keys_file:
-        raise ConfigError(f"{PREFIX}STATIC_TOKEN_FILE and {PREFIX}TOKEN_KEYS_FILE exclude each other")
+        raise ConfigError(f"{PREFIX}STATIC_TOKEN_FILE and {PREFIX}TOKEN_KEYS_FILE: set only one of them")
     if config.token_keys_file and not config.token_issuer:
         raise ConfigError(f"{PREFIX}TOKEN_KEYS_FILE needs {PREFIX}TOKEN_ISSUER")
     if bool(config.tls_cert_file) != bool(config.tls_key_file):
-        raise ConfigError(f"{PREFIX}TLS_CERT_FILE and {PREFIX}TLS_KEY_FILE need each other")
+        raise ConfigError(f"{PREFIX}TLS_CERT_FILE and {PREFIX}TLS_KEY_FILE: set both or none")
     if config.tls_cert_file and not (config.tls_required or config.hooks_port):
         raise ConfigError(f"{PREFIX}TLS_REQUIRED=false needs {PREFIX}HOOKS_PORT")
     return config

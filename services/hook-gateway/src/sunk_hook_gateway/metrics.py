@@ -22,21 +22,23 @@ CALLS_NOT_LET_IN = Gauge(
 REFUSALS = Counter(
     "sunk_hook_refusals_total",
     "Prologs refused at their deadline, by the answer: drain the node, hold or requeue the job.",
-    ["told"],
+    ["answer"],
 )
-for _told in ("drain", "hold", "requeue"):
-    REFUSALS.labels(_told)  # Made now: a counter that begins with its first 1 shows no increase.
-HANG_UPS = Counter("sunk_hook_hang_ups_total", "Callers that went before they were answered.", ["call"])
+for _answer in ("drain", "hold", "requeue"):
+    REFUSALS.labels(_answer)  # Made now: a counter that begins with its first 1 shows no increase.
+HANG_UPS = Counter(
+    "sunk_hook_hang_ups_total", "Callers that ended the connection before the gateway answered.", ["call"]
+)
 TRUST_READS = Counter(
     "sunk_hook_trust_reads_total", "Reads of the keys that Pod tokens are signed with.", ["outcome"]
 )
 CERTIFICATE_START = Gauge(
     "sunk_hook_certificate_start_timestamp_seconds",
-    "When the certificate that new connections are shown began to hold.",
+    "When the certificate for new connections became valid.",
     ["file"],
 )
 CERTIFICATE_END = Gauge(
     "sunk_hook_certificate_end_timestamp_seconds",
-    "When the certificate that new connections are shown ends.",
+    "When the certificate for new connections expires.",
     ["file"],
 )

@@ -61,7 +61,7 @@ async def answer(key_file: Path, stream: ByteStream) -> None:
                 line = await BufferedByteReceiveStream(stream).receive_until(b"\n", MAX_TOKEN + 1)
                 await stream.send(msgspec.json.encode(checked(line, key_file, time.time())) + b"\n")
     except (anyio.EndOfStream, anyio.IncompleteRead, anyio.DelimiterNotFound, anyio.BrokenResourceError):
-        log.debug("a caller went, or sent no line")
+        log.debug("a caller ended the connection, or sent no line")
     except Exception:
         log.exception("a token was not checked")
 

@@ -125,7 +125,7 @@ def test_a_refusal_is_counted_by_what_it_asks_for(
 ) -> None:
     assert answers.prolog_action(answers.in_the_way(waiting, may_drain=may_drain)) == told
     assert answers.prolog_action(answers.kept_back("others")) == "requeue"
-    counted = {sample.labels["told"] for metric in REFUSALS.collect() for sample in metric.samples}
+    counted = {sample.labels["answer"] for metric in REFUSALS.collect() for sample in metric.samples}
     assert told in counted  # Before the first one, too.
 
 

@@ -125,7 +125,7 @@ async def test_what_the_syncer_cannot_say_now_is_to_be_asked_again(
     assert (later.status_code, later.json()["error"]) == (503, "views are not read yet")
     assert (away.status_code, away.json()["error"]) == (
         503,
-        "the syncer does not answer: none leads, or it is busy",
+        "the syncer does not answer: no replica leads, or it is busy",
     )
 
 

@@ -86,7 +86,7 @@ def test_a_prolog_that_is_not_let_in_fails_and_its_job_never_starts(
 
     job = cluster.submit("-w", cluster.first)
 
-    own = "k8s: prolog pre-hook failed: the hook gateway said HTTP 401 (sunk:verify-undrain)"
+    own = "k8s: prolog pre-hook failed: the hook gateway answered HTTP 401 (sunk:verify-undrain)"
     until(lambda: cluster.node(cluster.first) == (True, own))
     cluster.until_idle()
     assert not cluster.has_run(job)
@@ -243,12 +243,12 @@ def test_a_check_finds_nothing_in_a_good_slurm_conf_and_says_what_a_bad_deadline
 
     told = cluster.slurm.exec("bash", "-c", f"{' '.join(check)} || true")
 
-    assert "sunk check: PrologEpilogTimeout=50: Slurm ends a prolog before its deadline is over" in told
+    assert "sunk check: PrologEpilogTimeout=50: Slurm ends a prolog before its deadline:" in told
     assert "set PrologEpilogTimeout=51" in told
     assert "AuthInfo" not in told
 
     cluster.configure("SUNK_HOOKS_DEADLINE_S=61\n")
     told = cluster.slurm.exec("bash", "-c", f"{' '.join(check)} || true")
 
-    assert "sunk check: AuthInfo=ttl=120,cred_expire=120: a job whose lock takes long fails" in told
+    assert "sunk check: AuthInfo=ttl=120,cred_expire=120: a job that waits long for its lock fails" in told
     assert "set AuthInfo=ttl=121,cred_expire=121" in told

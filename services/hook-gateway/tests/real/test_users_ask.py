@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.lab]
 
 WHY = Finding(
     what="pending",
-    because="3 Pods have to leave node gpu-1\x1b[2J\n  job 7: nothing holds it up",
+    because="3 Pods have to leave node gpu-1\x1b[2J\n  job 7: nothing to report",
     would_change="those Pods are gone",
 )
 Ask = Callable[..., subprocess.CompletedProcess[str]]
@@ -69,7 +69,7 @@ async def test_slurm_says_who_asks_and_the_terminal_obeys_no_text(
     assert told.stdout.splitlines() == [
         "job 7",
         "  pending",
-        r"    because: 3 Pods have to leave node gpu-1\x1b[2J\n  job 7: nothing holds it up",
+        r"    because: 3 Pods have to leave node gpu-1\x1b[2J\n  job 7: nothing to report",
         "    what would change it: those Pods are gone",
     ]
     assert (told.returncode, told.stderr) == (0, "")
@@ -87,7 +87,7 @@ async def test_a_token_that_is_over_or_of_another_cluster_is_refused_in_a_senten
         told = [await said(ask, token, "explain", "job", "7") for token in (over, changed)]
 
     assert [(one.returncode, one.stderr) for one in told] == [
-        (3, "sunkctl: the token has expired, or does not count yet\n"),
-        (3, "sunkctl: the token is not one of this Slurm cluster's\n"),
+        (3, "sunkctl: the token has expired, or is not valid yet\n"),
+        (3, "sunkctl: this Slurm cluster did not issue the token\n"),
     ]
     assert not answers.asked

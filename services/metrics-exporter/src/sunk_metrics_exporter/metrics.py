@@ -5,7 +5,7 @@ from prometheus_client import Counter, Gauge, Histogram
 FACTS = Counter("sunk_facts_total", "Facts seen on the bus, by type.", ["type"])
 STATE_AGE = Gauge(
     "sunk_state_age_seconds",
-    "Age of Slurm's state on the bus, by kind; the slurm_ series of a kind are left out when it is too old.",
+    "Age of Slurm's state on the bus, by kind; if it is too old, there are no slurm_ series of that kind.",
     ["kind"],
 )
 LOCK_SECONDS = Histogram(
@@ -27,11 +27,11 @@ SCRAPE_BYTES = Gauge("sunk_scrape_size_bytes", "Size of the last scrape before c
 JOB_SERIES = Gauge("sunk_job_series", "Series that single jobs have in the last scrape.")
 JOBS_WITHOUT_SERIES = Gauge(
     "sunk_jobs_without_series",
-    "Jobs without series of their own because the cap on them is hit; they are in every sum all the same.",
+    "Jobs without series of their own, because the limit on them is reached; all sums include them.",
 )
 FACT_DELAY_SECONDS = Histogram(
     "sunk_fact_delay_seconds",
-    "Time from what a fact tells of to its arrival here.",
+    "Time from what a fact reports to its arrival here.",
     buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 60, 600),
 )
 JOB_WAIT_SECONDS = Histogram(
@@ -42,7 +42,7 @@ JOB_WAIT_SECONDS = Histogram(
 )
 DRAIN_SECONDS = Histogram(
     "sunk_drain_duration_seconds",
-    "Length of drains that have ended, by owner (kubernetes, slurm, person) and cause.",
+    "Duration of drains that have ended, by owner (kubernetes, slurm, person) and cause.",
     ["owner", "cause"],
     buckets=(1, 10, 60, 300, 900, 3600, 14400, 86400, 604800),
 )
@@ -57,7 +57,7 @@ DRAINS_WITHOUT_CAUSE = Gauge(
 )
 DRAIN_WITHOUT_CAUSE_OLDEST = Gauge(
     "sunk_drain_without_cause_oldest_age_seconds",
-    "Longest time for which a drain by the services has outlived its cause, by that cause.",
+    "Longest time that a drain by the services has lasted beyond the end of its cause, by that cause.",
     ["cause"],
 )
 LOCKS = Gauge("sunk_locks", "Locks of Nodes, by value.", ["lock"])

@@ -167,7 +167,7 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
         if self.topology != "none" and not self.topology_labels:
             raise ConfigError(f"{PREFIX}TOPOLOGY={self.topology} needs {PREFIX}TOPOLOGY_LABELS")
         if self.topology_block_label and self.topology != "both":
-            raise ConfigError(f"{PREFIX}TOPOLOGY_BLOCK_LABEL is without effect unless {PREFIX}TOPOLOGY=both")
+            raise ConfigError(f"{PREFIX}TOPOLOGY_BLOCK_LABEL has no effect unless {PREFIX}TOPOLOGY=both")
         if len(self.topology_labels) > LEVELS_MAX:
             raise ConfigError(f"{PREFIX}TOPOLOGY_LABELS: a tree has at most {LEVELS_MAX} levels")
         try:
@@ -184,7 +184,7 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
             if not (cluster and value):
                 raise ConfigError(f"{PREFIX}{name}: {entry!r} is not cluster=value")
             if cluster not in self.clusters:
-                raise ConfigError(f"{PREFIX}{name}: {cluster} is none of {PREFIX}CLUSTERS")
+                raise ConfigError(f"{PREFIX}{name}: {cluster} is not in {PREFIX}CLUSTERS")
             found[cluster] = value
         return found
 

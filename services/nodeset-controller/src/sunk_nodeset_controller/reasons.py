@@ -14,13 +14,20 @@ _NOTHING: Final = "Nothing."
 class NodeSetReason(Reason):
     """On NodeSets. Events report only what is wrong, and nothing about `Updated` and `Ready`."""
 
-    ACCEPTED = ("Accepted", _NODESET, "", "`Accepted` True", "The NodeSet is carried out.", _NOTHING)
+    ACCEPTED = (
+        "Accepted",
+        _NODESET,
+        "",
+        "`Accepted` True",
+        "The nodeset-controller serves the NodeSet.",
+        _NOTHING,
+    )
     REFUSED = (
         "Refused",
         _NODESET,
         "Warning",
         "`Accepted` False; `Ready` False",
-        "The NodeSet is not carried out, or only in part; the message says what was refused.",
+        "The nodeset-controller does not serve the NodeSet, or only in part; the message says why.",
         "Correct what the message names.",
     )
     ALL_SCHEDULED = (
@@ -28,7 +35,7 @@ class NodeSetReason(Reason):
         _NODESET,
         "",
         "`Scheduled` True",
-        "As many Nodes carry its Pods as are wanted; the message says why other Nodes are not feasible.",
+        "As many Nodes have a Pod as are wanted; the message says why other Nodes are not feasible.",
         _NOTHING,
     )
     GPUS_NOT_ANNOUNCED = (
@@ -68,7 +75,7 @@ class NodeSetReason(Reason):
         _NODESET,
         "",
         "`Updated` True",
-        "Every Pod is of the present template.",
+        "Every Pod has the current template.",
         _NOTHING,
     )
     PODS_OUTDATED = (
@@ -76,7 +83,7 @@ class NodeSetReason(Reason):
         _NODESET,
         "",
         "`Updated` False",
-        "There are Pods of an older template; the message says what they wait for.",
+        "Some Pods have an older template; the message says what the update waits for.",
         "Wait, or do what the message says about the updated Pods.",
     )
     ALL_READY = ("AllReady", _NODESET, "", "`Ready` True", "Every wanted Pod is ready.", _NOTHING)
@@ -96,21 +103,21 @@ class NodeSetReason(Reason):
         "The NodeSet is being deleted; the message says what its Pods wait for.",
         "Wait for the jobs there to end.",
     )
-    HEARD = ("Heard", _NODESET, "", "`SlurmKnown` True", "There is news from Slurm.", _NOTHING)
-    BUS_NOT_HEARD = (
-        "BusNotHeard",
+    SLURM_ANSWERS = ("SlurmAnswers", _NODESET, "", "`SlurmKnown` True", "There is news from Slurm.", _NOTHING)
+    NO_NEWS_FROM_BUS = (
+        "NoNewsFromBus",
         _NODESET,
         "Warning",
         "`SlurmKnown` False",
-        "There is no news from the bus; no Pod is chosen or deleted meanwhile.",
+        "No messages come from NATS; the nodeset-controller chooses and deletes no Pod meanwhile.",
         "See [SunkNodeSetBlind](runbooks/SunkNodeSetBlind.md).",
     )
-    SLURM_NOT_HEARD = (
-        "SlurmNotHeard",
+    NO_NEWS_FROM_SLURM = (
+        "NoNewsFromSlurm",
         _NODESET,
         "Warning",
         "`SlurmKnown` False",
-        "There is no news from Slurm and its syncer; no Pod is chosen or deleted meanwhile.",
+        "There is no news from Slurm; the nodeset-controller chooses and deletes no Pod meanwhile.",
         "See [SunkSlurmStateStale](runbooks/SunkSlurmStateStale.md).",
     )
     NODES_MISSING = (
@@ -202,7 +209,7 @@ class NodeReason(Reason):
         _BOTH,
         "",
         "`SlurmDrain`, `SlurmRunning`, `SlurmNotResponding`, `SlurmCordon` Unknown",
-        "Slurm was not heard for long (`SLURM_UNKNOWN_S`); the NodeSet says since when.",
+        "No news from Slurm for `SLURM_UNKNOWN_S`; the NodeSet's condition `SlurmKnown` has the time.",
         "See [SunkSlurmStateStale](runbooks/SunkSlurmStateStale.md).",
     )
     NOT_IN_SLURM = (
@@ -210,7 +217,7 @@ class NodeReason(Reason):
         _BOTH,
         "",
         "`SlurmDrain`, `SlurmRunning`, `SlurmNotResponding` Unknown",
-        "Slurm, which is heard, has not known the node for long (`SLURM_UNKNOWN_S`).",
+        "Slurm answers, but has not known the node for `SLURM_UNKNOWN_S`.",
         "See the end of [SunkNodeSetBlind](runbooks/SunkNodeSetBlind.md).",
     )
     DRAINED_IN_SLURM = (
@@ -234,7 +241,7 @@ class NodeReason(Reason):
         _NODE,
         "",
         "`SlurmDrain`, `SlurmRunning`, `SlurmNotResponding`, `SlurmCordon` Unknown",
-        "The NodeSet Pod does not say yet what Slurm says of the node, or Slurm does not know the node.",
+        "The NodeSet Pod does not have Slurm's state of the node yet, or Slurm does not know the node.",
         "Wait until slurmd registers; if it does not, read the log of the Pod.",
     )
     POD_GONE = (
@@ -250,7 +257,7 @@ class NodeReason(Reason):
         _NODE,
         "",
         "`PhaseState` True",
-        "The requester in the message asked for a reboot of the Node; condition and reason are settings.",
+        "The requester in the message requested a reboot of the Node; condition and reason are settings.",
         "Nothing: the platform reboots the Node and takes the condition away.",
     )
     STRAY_LOCK_TAINT = (
@@ -258,6 +265,6 @@ class NodeReason(Reason):
         _NODE,
         "Warning",
         "",
-        "The taint of a lock was on the Node, and no lock needs it; it is taken off.",
-        "Keep the writer that the message names from setting it.",
+        "The Node had the taint of a lock that no lock needs; the nodeset-controller removes it.",
+        "Make sure that the client in the message does not set it again.",
     )

@@ -62,11 +62,13 @@ class SlurmHealth:
         since = second_time(self._heard)
         if silent_s > BUS_SILENT_S:
             return StaleReason(
-                NodeSetReason.BUS_NOT_HEARD, f"the bus is not heard; Slurm's state is that of {since}"
+                NodeSetReason.NO_NEWS_FROM_BUS,
+                f"no message from NATS; the last state of Slurm is from {since}",
             )
         if now - self._heard > self._stale:
             return StaleReason(
-                NodeSetReason.SLURM_NOT_HEARD, f"Slurm and its syncer have not been heard since {since}"
+                NodeSetReason.NO_NEWS_FROM_SLURM,
+                f"no news from Slurm since {since}: check slurmrestd and the syncer",
             )
         return None
 
@@ -123,7 +125,9 @@ def missing(pods: Iterable[Pod], nodes: StateView[SlurmNodeState] | None) -> Sta
     lost = sum(nodes.get(name) is None and name not in nodes.undecodable for name in knew)
     if lost * 2 <= len(knew):
         return None
-    message = f"Slurm knows {len(knew) - lost} of {len(knew)} nodes that it knew; nothing is done about it"
+    message = (
+        f"Slurm knows {len(knew) - lost} of {len(knew)} nodes that it knew before; no Pod is chosen meanwhile"
+    )
     return StaleReason(NodeSetReason.NODES_MISSING, message)
 
 

@@ -135,7 +135,7 @@ async def test_a_refused_eviction_is_tried_again_without_another_event(
     await Lock(api, monkeypatch).look(times=4)
 
     assert api.calls == [(FOR_SLURM, "Pod"), (FOR_SLURM, "ReplicaSet"), *[("evict", "Pod")] * 4]
-    assert set(api.notes) == {f"{LOCKED} is evicted, because no toleration lets it stay there for good"}
+    assert set(api.notes) == {f"{LOCKED} is evicted, because no toleration lets it stay there"}
 
 
 async def test_a_deletion_after_refused_evictions_has_an_event_of_its_own(
@@ -150,7 +150,7 @@ async def test_a_deletion_after_refused_evictions_has_an_event_of_its_own(
         (DELETING, "ReplicaSet"),
         ("delete", "Pod"),
     ]
-    assert api.notes[-1] == f"{LOCKED} is deleted, because its eviction was refused for 90 s"
+    assert api.notes[-1] == f"{LOCKED} is deleted, because Kubernetes refused its eviction for 90 s"
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ async def test_a_pod_that_an_update_cannot_evict_has_one_event_until_it_is_to_go
 
     assert once == [(reason, "Pod"), (reason, "ReplicaSet"), *[("evict", "Pod")] * 3]
     assert api.calls.count((reason, "Pod")) == 3
-    emptied = "Slurm node gpu-1 is emptied for an update of NodeSet slurm/gpu"
+    emptied = "an update of NodeSet slurm/gpu empties Slurm node gpu-1"
     assert set(api.notes) == {f"{emptied}: Pod team/web, of Slurm job 12, is evicted"}
 
 

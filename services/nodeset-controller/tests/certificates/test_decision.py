@@ -116,7 +116,7 @@ def test_an_authority_of_another_kind_than_ours_is_named(world: World) -> None:
         "1.key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
     }
 
-    with pytest.raises(AuthorityError, match=r"1\.crt and 1\.key are no certificate with its key as we make"):
+    with pytest.raises(AuthorityError, match=r"1\.crt and 1\.key are not a certificate and its key"):
         world.look(NOW)
 
 
@@ -169,7 +169,7 @@ def test_a_name_that_is_added_is_in_the_next_certificate(world: World) -> None:
     [
         pytest.param({"1.crt": b"rubbish"}, r"1\.crt and 1\.key", id="rubbish"),
         pytest.param({"1.key": b""}, r"1\.crt and 1\.key", id="no key"),
-        pytest.param({"ca.crt": b""}, r"'ca\.crt' is not one of our keys", id="another name"),
+        pytest.param({"ca.crt": b""}, r"'ca\.crt' does not belong in this Secret", id="another name"),
     ],
 )
 def test_an_authority_that_cannot_be_read_is_not_replaced_but_named(

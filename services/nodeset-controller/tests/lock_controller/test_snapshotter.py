@@ -203,7 +203,7 @@ async def test_a_pod_that_came_and_went_while_it_could_not_be_stored_is_told_to_
         monkeypatch.setattr(bus, "publish", full)
         with pytest.raises(BusUnavailableError):
             await kube.has(a="K")
-        with pytest.raises(ConflictError, match="told only now"):
+        with pytest.raises(ConflictError, match="published only now"):
             await kube.has()
         await kube.states.settle("a")
 

@@ -90,7 +90,7 @@ def leaving(*, finalizers: tuple[str, ...] = (), has_ended: bool = False) -> Pod
 @pytest.mark.parametrize(
     ("found", "now", "since", "because"),
     [
-        pytest.param(WEB, 5, None, "it is not asked to leave yet", id="not asked"),
+        pytest.param(WEB, 5, None, "it is not evicted yet", id="not asked"),
         pytest.param(leaving(), 5, 0, "grace period of 20 s", id="within its grace period"),
         pytest.param(
             leaving(), 25, 0, "its kubelet has not ended it in its grace period", id="its kubelet is dead"

@@ -77,11 +77,23 @@ async def test_the_node_of_a_pod_that_is_there_is_rebooted_as_it_was_looked_at()
         (
             GONE,
             labelled("a", "n1"),
-            Later(reason="the Pod of n1 is gone: Node x is rebooted when it has the next one"),
+            Later(reason="the Pod of n1 is gone: Node x is rebooted when it has the next Pod"),
         ),
-        (STATE, node("x"), Later(reason="Node x of n1 has no Slurm node by its labels: they may be late")),
-        (STATE, labelled("b", "n1"), Later(reason="Node x of n1 is b/n1's by its labels: they may be late")),
-        (STATE, labelled("a", "n2"), Later(reason="Node x of n1 is a/n2's by its labels: they may be late")),
+        (
+            STATE,
+            node("x"),
+            Later(reason="by its labels, Node x of n1 has no Slurm node; the labels may be late"),
+        ),
+        (
+            STATE,
+            labelled("b", "n1"),
+            Later(reason="by its labels, Node x of n1 is b/n1's; the labels may be late"),
+        ),
+        (
+            STATE,
+            labelled("a", "n2"),
+            Later(reason="by its labels, Node x of n1 is a/n2's; the labels may be late"),
+        ),
     ],
     ids=["taken by another", "let go", "to have its next Pod", "not labelled yet", "of another", "renamed"],
 )

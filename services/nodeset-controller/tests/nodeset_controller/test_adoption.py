@@ -1,4 +1,4 @@
-"""A NodeSet takes over what nobody has, and nothing while it is on its way out."""
+"""A NodeSet takes over what nobody has, and nothing while it is being deleted."""
 
 from typing import Any, cast
 

@@ -230,11 +230,14 @@ def test_a_clusters_name_is_the_namespaces_that_had_it_first() -> None:
 
     assert cluster_holders((second, first)) == {"lab": "one"}
     assert refusal(first, (first, second), ("lab",)) == ""
-    assert refusal(second, (first, second), ("lab",)) == "Slurm cluster 'lab' is that of namespace one"
+    assert refusal(second, (first, second), ("lab",)) == "Slurm cluster 'lab' belongs to namespace one"
 
 
 def test_a_cluster_that_nobody_set_up_is_refused_by_name() -> None:
-    assert refusal(nodeset(), (), ("prod", "dev")) == "Slurm cluster 'lab' is not one of ours: dev, prod"
+    assert (
+        refusal(nodeset(), (), ("prod", "dev"))
+        == "Slurm cluster 'lab' is not in `clusters` of helm/sunk: dev, prod"
+    )
 
 
 def test_the_status_counts_what_the_documents_count() -> None:
@@ -292,7 +295,7 @@ def test_a_pod_that_the_scheduler_cannot_place_is_said_in_its_words() -> None:
 
     assert scheduled is not None
     assert (scheduled.status, scheduled.reason) == ("False", "PodsUnschedulable")
-    assert scheduled.message == f"not on their Nodes yet; 2 Pods: {words}"
+    assert scheduled.message == f"Pods are not on their Nodes yet; 2 Pods: {words}"
     assert ready is not None
     assert ready.message == f"0 of 3 Pods are ready; 2 Pods: {words}; 1 Pod: slurmd ImagePullBackOff"
 
@@ -330,7 +333,7 @@ def test_a_refusal_is_a_condition() -> None:
 
 
 def test_what_the_api_server_refuses_is_said_and_all_else_stays_known() -> None:
-    looked = replace(seen((numbered(1),)), doubt=StaleReason(NodeSetReason.SLURM_NOT_HEARD, "since noon"))
+    looked = replace(seen((numbered(1),)), doubt=StaleReason(NodeSetReason.NO_NEWS_FROM_SLURM, "since noon"))
     told = status(looked, replace(plan(looked), refused="exceeded quota"))
     accepted, known = condition(told.conditions, "Accepted"), condition(told.conditions, "SlurmKnown")
 
@@ -343,7 +346,7 @@ def test_what_the_api_server_refuses_is_said_and_all_else_stays_known() -> None:
 
 def test_a_refused_nodeset_whose_slurm_is_silent_says_so_too() -> None:
     looked = replace(
-        seen(refused="not yours"), doubt=StaleReason(NodeSetReason.SLURM_NOT_HEARD, "since noon")
+        seen(refused="not yours"), doubt=StaleReason(NodeSetReason.NO_NEWS_FROM_SLURM, "since noon")
     )
     found = condition(status(looked, plan(looked)).conditions, "SlurmKnown")
 

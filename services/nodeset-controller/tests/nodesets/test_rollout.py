@@ -330,7 +330,7 @@ def test_the_status_says_for_whom_an_update_waits() -> None:
     found = next(one for one in told.conditions if one.type == "Updated")
 
     assert (told.number_condemned, told.updated_number_scheduled) == (1, 1)
-    assert found.message == "1 of 2 Pods are of the present template; gpu-1: jobs run on 1 of them"
+    assert found.message == "1 of 2 Pods have the current template; gpu-1: jobs run on 1 of them"
 
 
 def test_the_status_says_whom_slurm_does_not_know_and_why_nobody_is_chosen() -> None:
@@ -343,8 +343,8 @@ def test_the_status_says_whom_slurm_does_not_know_and_why_nobody_is_chosen() -> 
 
     assert found is not None
     assert found.message == (
-        "1 of 3 Pods are of the present template; gpu-1: Slurm does not know 1 of them; "
-        "nobody is chosen: half are missing"
+        "1 of 3 Pods have the current template; gpu-1: Slurm does not know 1 of them; "
+        "no other Pod is chosen: half are missing"
     )
 
 
@@ -475,7 +475,7 @@ def test_an_update_says_which_pods_hold_it_up() -> None:
     message = condition(status(looked, plan(looked)).conditions, "Updated")
 
     assert message is not None
-    assert "not available, and counted: gpu-1" in message.message
+    assert "other Pods that count as unavailable: gpu-1" in message.message
 
 
 def test_a_failed_node_does_not_count_where_there_are_as_many_pods_as_shall_be() -> None:
@@ -542,7 +542,7 @@ def test_a_node_that_fails_when_its_pod_went_for_an_update_counts_as_away(
     assert failed_nodes(replace(failing, let_go=frozenset({"node1"})), failing.fits.obstacles) == frozenset()
     message = condition(status(looked, found).conditions, "Updated")
     assert message is not None
-    assert ("not ready since it began, and counted: node1" in message.message) is is_counted
+    assert ("became not ready during the update count as unavailable: node1" in message.message) is is_counted
     kept = condition(status(looked, Plan(invalid="no Pod")).conditions, "Updated")
     assert kept == began
 
@@ -619,8 +619,8 @@ def test_an_updated_pod_whose_node_slurm_cannot_use_is_away_and_the_update_waits
     assert (found.actions, found.again_s) == ((), LOOK_AGAIN_S)
     assert told is not None
     assert told.message == (
-        "1 of 3 Pods are of the present template; updated, and of no use yet: gpu-1 "
-        f"({why}); the others wait for it: mend it, change the template, or raise maxUnavailable"
+        "1 of 3 Pods have the current template; Slurm cannot use the nodes of these updated Pods: gpu-1 "
+        f"({why}). The update waits. Fix them, change the template, or raise maxUnavailable"
     )
     assert plan(replace(looked, nodeset=wanted(at_once=2))).actions == (condemn(2, "update"),)
 
@@ -704,7 +704,7 @@ def test_a_node_that_is_down_and_not_drained_yet_is_waited_for_and_said() -> Non
     assert found.actions == ()
     assert told is not None
     assert told.message == (
-        "1 of 2 Pods are of the present template; gpu-1: 1 of them DOWN, to be drained by the syncer first"
+        "1 of 2 Pods have the current template; gpu-1: 1 of them DOWN, which the syncer drains first"
     )
     assert plan(of_slurm(looked, "gpu-1", {"is_drain": True})).actions == (delete(1, is_unknown_fine=False),)
 

@@ -37,7 +37,7 @@ def test_of_what_is_well_there_is_nothing_to_say() -> None:
         (replace(SEEN, pod=None), "its Pod is gone"),
         (
             replace(SEEN, pod=pod("gpu-000-011", annotations={wk.ANNOTATION_CONDEMNED: "update"})),
-            "its Pod is to go: update",
+            "its Pod is to be deleted: update",
         ),
         (replace(SEEN, pod=pod("gpu-000-011", deleted=T0)), "its Pod is terminating"),
         (replace(SEEN, state=replace(STATE, is_ready=False)), "its Pod is not ready"),
@@ -54,11 +54,11 @@ def test_of_what_is_well_there_is_nothing_to_say() -> None:
         (replace(SEEN, nodeset=None), "its NodeSet is gone"),
         (
             replace(SEEN, pod=pod("gpu-000-011", annotations={wk.ANNOTATION_FEATURES: "a," * 100_000})),
-            "its features are not read: the annotation sunk.coreweave.com/features is too long",
+            "the services ignore its features: the annotation sunk.coreweave.com/features is too long",
         ),
         (
-            replace(SEEN, doubt=StaleReason(NodeSetReason.SLURM_NOT_HEARD, "silent")),
-            "what Slurm says is not relied upon",
+            replace(SEEN, doubt=StaleReason(NodeSetReason.NO_NEWS_FROM_SLURM, "silent")),
+            "the state of Slurm is too old to rely on, or incomplete",
         ),
         (replace(SEEN, locks=(Finding(what="locked for job 7"),)), "locked for job 7"),
     ],
@@ -78,6 +78,10 @@ def test_the_weightiest_comes_first_and_all_fits_an_answer() -> None:
         )
     )
 
-    assert [one.what for one in found[:3]] == ["its Pod is to go: deletion", "its Node is not ready", "job 0"]
+    assert [one.what for one in found[:3]] == [
+        "its Pod is to be deleted: deletion",
+        "its Node is not ready",
+        "job 0",
+    ]
     assert len(found) == 32
     assert len(found[1].because) == 1024

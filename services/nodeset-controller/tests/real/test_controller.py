@@ -547,7 +547,7 @@ async def test_a_name_that_somebody_elses_pod_has_is_left_to_it_and_said(stage: 
     async def is_said() -> bool:
         conditions = (await stage.kube.get(NODESETS, "gpu", stage.namespace)).status.conditions
         found = condition(conditions, "Scheduled")
-        return found is not None and f"names that other Pods have: {stage.name}" in found.message
+        return found is not None and f"other Pods have these names already: {stage.name}" in found.message
 
     await until(is_ready_elsewhere, within_s=PATIENCE_S)
     await until(is_said, within_s=PATIENCE_S)
@@ -830,7 +830,7 @@ async def test_a_slurm_that_falls_silent_is_said_and_nothing_is_done(stage: Stag
     stage.service.change(SLURM_STALE_S="1", SLURM_UNKNOWN_S="3", HTTP_PORT=str(port))
     stage.service.start()
 
-    await until(lambda: _slurm_is_known(stage, "SlurmNotHeard"), within_s=PATIENCE_S)
+    await until(lambda: _slurm_is_known(stage, "NoNewsFromSlurm"), within_s=PATIENCE_S)
     await until(lambda: _is_measured(stage, port, "0.0"), within_s=PATIENCE_S)
     await stage.pod_shows(wk.CONDITION_SLURM_DRAIN, "Unknown")
     await stage.node_shows(wk.CONDITION_SLURM_CORDON, "Unknown")
@@ -846,7 +846,7 @@ async def test_a_slurm_that_falls_silent_is_said_and_nothing_is_done(stage: Stag
     await _scale(stage, 1)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_speak, stage)
-        await until(lambda: _slurm_is_known(stage, "Heard"), within_s=PATIENCE_S)
+        await until(lambda: _slurm_is_known(stage, "SlurmAnswers"), within_s=PATIENCE_S)
         await until(lambda: _is_measured(stage, port, "1.0"), within_s=PATIENCE_S)
         await stage.node_shows(wk.CONDITION_SLURM_CORDON, "True")
         tasks.cancel_scope.cancel()
@@ -918,7 +918,7 @@ async def test_a_slurm_that_suddenly_knows_no_node_is_an_alarm_and_nothing_is_do
     await stage.pod_shows(wk.CONDITION_SLURM_DRAIN, "True")
     await _change(stage, {"template": {"metadata": None}})
     await stage.says("bad dimm")
-    await until(lambda: _slurm_is_known(stage, "Heard"), within_s=PATIENCE_S)
+    await until(lambda: _slurm_is_known(stage, "SlurmAnswers"), within_s=PATIENCE_S)
 
 
 async def test_a_clusters_name_passes_on_when_its_nodeset_goes(stage: Stage) -> None:

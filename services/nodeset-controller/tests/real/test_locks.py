@@ -1124,7 +1124,7 @@ async def test_a_question_whose_deadline_is_hours_over_is_later_and_says_that_a_
 
         async def is_told() -> bool:
             reply = await ask_until(stage.views.bus, CLUSTER, question, deadline=anyio.current_time() + 5)
-            return isinstance(reply, Later) and "a clock is off, synchronise it (NTP)" in reply.reason
+            return isinstance(reply, Later) and "a clock is wrong, synchronise it (NTP)" in reply.reason
 
         await until(is_told)
 
@@ -1442,7 +1442,7 @@ async def test_while_daemonsets_cannot_be_read_nobody_who_may_be_a_daemon_is_ask
     _, pod = await stage.daemonset("agent")
     await stage.pod("web")
     async with stage.manager(EVICTING, EVICTING_RULES, kube=blind):
-        waiting = await stage.waits(1, because="whether its DaemonSet exists is not known")
+        waiting = await stage.waits(1, because="it is not known whether its DaemonSet exists")
 
         async def has_left() -> bool:
             return not await stage.is_there("web")
@@ -1485,7 +1485,10 @@ async def test_a_person_learns_whom_a_lock_would_drive_out_and_why_one_is_not_th
         assert await stage.acquire(1) == LockGranted()
         after = await stage.explain()
 
-    assert [one.what for one in before.findings] == ["not locked", "1 Pods would be driven out by Kubernetes"]
+    assert [one.what for one in before.findings] == [
+        "not locked",
+        "a lock would have Kubernetes remove 1 Pods",
+    ]
     assert before.findings[1].because == f"{stage.namespace}/slow"
     assert [(one.what, one.because) for one in meanwhile.findings] == [
         ("not locked for job 1 yet, normal", f"{stage.namespace}/slow: grace period of {NEVER_S + 5} s")

@@ -114,7 +114,7 @@ async def test_a_reboot_is_a_condition_on_the_node_that_names_who_asked_and_aske
 
     assert first is not None
     assert (first.status, first.reason) == ("True", "off-and-on")
-    assert first.message == "reboot of gpu-000-011 asked for by slurm/gpu-000-011"
+    assert first.message == "slurm/gpu-000-011 requested a reboot of gpu-000-011"
     assert await stage.stands() == first
 
 

@@ -514,7 +514,9 @@ async def test_a_template_that_slurm_rejects_stops_at_the_first_pod_until_it_is_
     before = {pod.metadata.uid for pod in await stage.pods()}
     stage.slurm.takes = set(before)
     await stage.change(NEW_TEMPLATE)
-    await stage.until(lambda found: "updated, and of no use yet" in said(found, "Updated"))
+    await stage.until(
+        lambda found: "Slurm cannot use the nodes of these updated Pods" in said(found, "Updated")
+    )
     await stage.until(lambda found: found.status.number_ready == 3)
     found, after = await stage.nodeset(), {pod.metadata.uid for pod in await stage.pods()}
 
@@ -540,7 +542,7 @@ async def test_a_node_that_fails_as_its_pod_goes_for_an_update_stops_it_until_it
         kube_lab.stop_kubelet(kube_node)
         try:
             stage.slurm.jobs.clear()
-            words = f"not ready since it began, and counted: {kube_node};"
+            words = f"became not ready during the update count as unavailable: {kube_node}."
             await stage.until(lambda found: words in said(found, "Updated"))
             stage.restart()
             await stage.until(lambda found: words in said(found, "Updated"))
@@ -564,7 +566,7 @@ async def test_with_ondelete_a_template_reaches_only_what_is_deleted_by_hand(sta
             lambda found: (
                 found.status.observed_generation == found.metadata.generation
                 and found.status.updated_number_scheduled == 0
-                and "0 of 3 Pods are of the present template" in said(found, "Updated")
+                and "0 of 3 Pods have the current template" in said(found, "Updated")
             )
         )
         await stage.kube.delete(PODS, chosen, stage.namespace)
@@ -720,7 +722,7 @@ async def test_a_guest_that_cannot_be_evicted_holds_up_its_own_node_only(stage: 
 
     assert why in said(await stage.nodeset(), "Updated")
     assert stuck in {pod.metadata.name for pod in await stage.pods() if is_the_same(pod, before[stuck])}
-    emptied = f"Slurm node {stuck} is emptied for an update of NodeSet {stage.namespace}/gpu"
+    emptied = f"an update of NodeSet {stage.namespace}/gpu empties Slurm node {stuck}"
     reported = [f"{emptied}: Pod {placed_pod.key} is evicted"]
 
     async def is_reported() -> bool:

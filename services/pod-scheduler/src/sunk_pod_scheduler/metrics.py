@@ -16,6 +16,6 @@ JOBS_UNKNOWN = Counter(
 )
 DOUBLED = Counter(
     "sunk_placement_doubled_marks_total",
-    "Looks at a job that carries the mark of another Pod's job, or twice one.",
+    "Looks at a job that has the mark of another Pod's job, or at a second job with the same mark.",
 )
 ORPHANS = Counter("sunk_placement_stray_jobs_total", "Jobs with our mark that no Pod claims, cancelled.")

@@ -90,7 +90,7 @@ class PodReason(Reason):
         _POD,
         "Normal",
         _UNSCHEDULED,
-        "The job has a node, and waits in its prolog until that is locked: other Pods still leave it.",
+        "The job has a node, and waits in its prolog until the node is locked; other Pods must leave first.",
         "Wait.",
     )
     SCRIPT_SILENT = (
@@ -99,7 +99,7 @@ class PodReason(Reason):
         "Warning",
         _UNSCHEDULED,
         "The job runs, and its script has not called the hook gateway.",
-        "Ask the administrator: can the node reach the address in the message, and trust its certificate?",
+        "Ask the administrator whether the node reaches and trusts the address in the message.",
     )
     NODE_UNSUITED = (
         "NodeUnsuited",
@@ -122,7 +122,7 @@ class PodReason(Reason):
         _POD,
         "Normal",
         _UNSCHEDULED,
-        "Slurm requeued the job: slurmd did not acknowledge its launch, or its user did it. Another comes.",
+        "Slurm requeued the job: slurmd did not acknowledge its launch, or its user did. A new one follows.",
         "Nothing; if it comes again and again, ask the administrator to look at slurmd on the nodes.",
     )
     BOUND = (
@@ -154,7 +154,7 @@ class PodReason(Reason):
         _POD,
         "Warning",
         _JOB_LOST,
-        "The Pod runs, and Slurm does not know its job; the message says what is done about it.",
+        "The Pod runs, and Slurm does not know its job; the message says what the pod-scheduler does.",
         "Nothing; to free the node, delete the Pod.",
     )
     JOB_FOUND = (
@@ -170,8 +170,8 @@ class PodReason(Reason):
         _POD,
         "Warning",
         "",
-        "Another Slurm job has the mark of the Pod's job: it was copied, and that job is left alone.",
-        "Ask the administrator to see who submitted the job in the message.",
+        "Another Slurm job has a copy of the mark of the Pod's job; the pod-scheduler leaves that job alone.",
+        "Ask the administrator which user submitted the job in the message.",
     )
     POD_ENDS = (
         "PodEnds",
@@ -195,7 +195,7 @@ class PodReason(Reason):
         "Warning",
         "",
         "A container is Guaranteed with whole CPUs: the kubelet may pin CPUs that Slurm gives to others.",
-        "Set the CPU limit above the request, or ask for a fraction.",
+        "Set the CPU limit above the request, or request a fraction.",
     )
     SHARED_GPUS = (
         "SharedGPUs",
@@ -259,20 +259,20 @@ class PodReason(Reason):
         "Warning",
         _UNSCHEDULED,
         "The Pod took the seat of a dead member, and the node of that seat does not fit it.",
-        "Read in the message why, and change the Node or the Pod.",
+        "Read the cause in the message, and change the Node or the Pod.",
     )
     WORKLOAD_UNKNOWN = (
         "WorkloadUnknown",
         _MEMBER,
         "Warning",
         _UNSCHEDULED,
-        "The API server refused to show the Job that the Pod is of.",
-        "Ask the administrator: the message has the refusal.",
+        "The API server does not let the pod-scheduler read the Pod's Job.",
+        "Ask the administrator; the message has the API server's reason.",
     )
     GANG_ENDS = (
         "GangEnds",
         "Pod of a gang, and its controller",
-        "Warning on a Pod that is about to be deleted; Normal on one without a Node, or that leaves already",
+        "Warning on a Pod that is about to be deleted; Normal on one without a Node or one that already ends",
         "",
         "The gang ends; the message says why.",
         "Read the message; see [the life of a gang](gangs.md#the-life-of-a-gang).",

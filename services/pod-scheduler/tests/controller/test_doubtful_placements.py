@@ -9,7 +9,7 @@ from sunk_events.placements import PlacementState
 from sunk_lab.nats import NatsServer
 from sunk_pod_scheduler.controller.context import Context
 from sunk_pod_scheduler.controller.executor import Executor
-from sunk_pod_scheduler.gangs.model import GangSeen, Tell
+from sunk_pod_scheduler.gangs.model import GangSeen, Notify
 from sunk_pod_scheduler.placement.actions import Wait
 from sunk_pod_scheduler.placement.events import EventSource, facts
 from sunk_pod_scheduler.placement.model import JobUnknown, Observed
@@ -75,7 +75,7 @@ async def test_what_is_as_it_was_or_gone_is_told_anew_and_of_a_job_that_is_unkno
         await until(lambda: {uid for uid in ALL if reader.is_doubtful(uid)} == {"seat", "gang"})
         assert not reader.is_complete
         members = GangSeen(uid="gang", placement=gang, seats={"seat": seat})
-        await executor.apply(Tell(notes={}), members, {})
+        await executor.apply(Notify(notes={}), members, {})
 
         await until(lambda: reader.is_complete)
 
@@ -106,6 +106,6 @@ async def test_what_was_to_be_told_of_a_pod_that_is_gone_by_now_is_told(
             )
         monkeypatch.setattr(bus, "publish", publish)
 
-        with pytest.raises(ConflictError, match="told only now"):
+        with pytest.raises(ConflictError, match="published only now"):
             await Executor(having).apply(Wait(), Observed(uid="u1"), {})
         assert view.get("u1") == placed("u1")

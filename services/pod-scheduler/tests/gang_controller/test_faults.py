@@ -48,14 +48,14 @@ from sunk_pod_scheduler.gangs.model import (
     BindMembers,
     GangSeen,
     MemberSeen,
+    Notify,
     Size,
     SubmitGang,
     SyncMemberStates,
-    Tell,
 )
 from sunk_pod_scheduler.gangs.ranks import distinct, fitted, seated
 from sunk_pod_scheduler.placement import marks
-from sunk_pod_scheduler.placement.actions import GiveUp, Record, TellLoss, Wait
+from sunk_pod_scheduler.placement.actions import GiveUp, Record, ReportLoss, Wait
 from sunk_pod_scheduler.placement.gang_membership import (
     ANNOTATION_COMPLETION_INDEX,
     LABEL_POD_GROUP,
@@ -439,7 +439,7 @@ async def test_an_elastic_gang_of_eight_that_was_given_six_nodes_asks_for_eight_
     seen, _ = await leader.look()
     submitted = decide_gang(seen, LATER, Limits())
 
-    assert isinstance(waits, Tell)
+    assert isinstance(waits, Notify)
     assert {note.text for note in waits.notes.values()} == {"PodGroup default/ring has 6 of 8 Pods"}
     assert isinstance(submitted, SubmitGang)
     made = Placeholder(script="", hooks_url="", key=KEY)
@@ -524,7 +524,7 @@ def test_an_elastic_gang_asks_for_no_nodes_of_its_empty_seats_when_slurm_has_los
     leaving = replace(members["u2"], pod=replace(members["u2"].pod, is_terminating=True))
     vanished = JobGone(is_lost=True)
     told = decide_gang(look({**members, "u2": leaving}, lost, job=vanished), T0, Limits())
-    assert isinstance(told, TellLoss)
+    assert isinstance(told, ReportLoss)
     found = look({**members, "u2": leaving}, told.state, job=vanished)
     action = decide_gang(found, T0 + timedelta(minutes=5), Limits())
 
@@ -543,7 +543,7 @@ def test_an_elastic_gang_asks_for_no_nodes_of_its_empty_seats_when_slurm_has_los
     for _ in range(4):
         found = look(gone, submitted, job=runs, announced_on="n0")
         step = decide_gang(found, LATER, Limits())
-        if not isinstance(step, (Record, TellLoss)):
+        if not isinstance(step, (Record, ReportLoss)):
             break
         submitted = step.state
         steps.append(step.state.phase)
@@ -605,7 +605,7 @@ def test_with_two_a_node_and_one_success_the_remaining_seven_form() -> None:
 
     assert isinstance(decide_gang(look(members, None, size=7, declared=8), T0, Limits()), SubmitGang)
     refused = decide_gang(look(members, None, size=7, declared=7), T0, Limits())
-    assert isinstance(refused, Tell)
+    assert isinstance(refused, Notify)
     assert {note.reason for note in refused.notes.values()} == {"ValidationFailed"}
 
 
@@ -623,7 +623,7 @@ async def test_two_members_of_one_node_that_need_the_same_host_port_are_refused_
     seen, _ = await eyes.look(ring)
     action = decide_gang(seen, T0, Limits())
 
-    assert isinstance(action, Tell)
+    assert isinstance(action, Notify)
     assert {note.reason for note in action.notes.values()} == {"ValidationFailed"}
     assert all("29500/TCP" in note.text for note in action.notes.values())
 
@@ -743,10 +743,8 @@ async def test_a_workload_of_more_pods_than_one_job_places_is_refused_in_words_b
     forming = GangSeen(uid="gang-1", members={"0": member}, size=size.count, size_problem=size.problem)
     action = decide_gang(forming, LATER, Limits())
 
-    assert isinstance(action, Tell)
-    assert (
-        f"{kind} default/big has 1073741824 Pods, and no more than 4096 are placed together" in size.problem
-    )
+    assert isinstance(action, Notify)
+    assert f"{kind} default/big has 1073741824 Pods, and at most 4096 can be placed together" in size.problem
 
 
 def test_of_very_many_that_are_missing_only_the_first_are_named() -> None:
@@ -754,7 +752,7 @@ def test_of_very_many_that_are_missing_only_the_first_are_named() -> None:
     found = GangSeen(uid="gang-1", kind="Job", members={"0": member}, size=1 << 60)
     action = decide_gang(found, LATER, Limits())
 
-    assert isinstance(action, Tell)
+    assert isinstance(action, Notify)
     assert action.notes["0"].text.endswith("missing: 1, 2, 3, 4, 5, 6, 7, 8 and 1152921504606846967 more")
 
 
@@ -832,13 +830,13 @@ def test_a_bucket_that_is_lost_while_a_gang_runs_without_its_job_takes_no_pod(
 def test_a_gang_whose_job_is_missing_stays_while_nothing_tells_and_goes_where_others_were_not_lost() -> None:
     members = {f"u{i}": member(i, kube_node=f"k{i}") for i in range(2)}
     first = decide_gang(look(members, stored(2), job=JobGone()), T0, Limits())
-    assert isinstance(first, TellLoss)
+    assert isinstance(first, ReportLoss)
     assert (first.state.phase, first.state.lost, "the Pod stays" in first.state.reason) == ("bound", T0, True)
     again = decide_gang(look(members, first.state, job=JobGone()), LATER, Limits())
     assert isinstance(again, Wait)
 
     told = decide_gang(look(members, first.state, job=JobGone(is_forgotten=True)), LATER, Limits())
-    assert isinstance(told, TellLoss)
+    assert isinstance(told, ReportLoss)
     ends = decide_gang(look(members, told.state, job=JobGone(is_forgotten=True)), LATER, Limits())
     assert isinstance(ends, Record)
     assert ends.state.phase == "ending"
@@ -891,7 +889,7 @@ def test_a_lost_gang_that_may_run_with_fewer_gets_another_job_though_a_member_le
     record = stored(2, min_available=1)
     taken, alone = JobGone(is_taken=True, is_lost=True), {"u0": member(0, kube_node="k0")}
     told = decide_gang(look(alone, record, job=taken), T0, Limits())
-    assert isinstance(told, TellLoss)
+    assert isinstance(told, ReportLoss)
     again = decide_gang(look(alone, told.state, job=taken), T0, Limits())
     assert isinstance(again, Record)
     submitted = decide_gang(look(alone, again.state, job=JobGone()), T0 + timedelta(minutes=5), Limits())

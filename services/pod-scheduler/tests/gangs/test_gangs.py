@@ -31,9 +31,9 @@ from sunk_pod_scheduler.gangs.model import (
     GangAction,
     GangSeen,
     MemberSeen,
+    Notify,
     SubmitGang,
     SyncMemberStates,
-    Tell,
 )
 from sunk_pod_scheduler.gangs.ranks import fitted, ordered, seated
 from sunk_pod_scheduler.placement.actions import GiveUp, Record, Wait
@@ -292,7 +292,7 @@ def after(found: GangSeen, seconds: float) -> GangAction:
 
 
 def notes(action: GangAction) -> dict[str, tuple[str, str]]:
-    assert isinstance(action, Tell)
+    assert isinstance(action, Notify)
     return {uid: (note.reason, note.text) for uid, note in action.notes.items()}
 
 
@@ -366,7 +366,7 @@ def test_who_asks_why_a_member_is_not_placed_is_told_what_its_gang_lacks() -> No
     (early,) = explain_member(found, "uid-0", T0, limits)
 
     assert lacking.because == "Job default/train has 2 of 3 Pods; missing: 1"
-    assert early.because == "2 of 3 Pods are there"
+    assert early.because == "2 of 3 Pods exist"
 
 
 def test_one_pod_that_is_not_valid_keeps_the_others_waiting_and_each_is_told() -> None:
@@ -380,7 +380,10 @@ def test_one_pod_that_is_not_valid_keeps_the_others_waiting_and_each_is_told() -
     ("found", "words"),
     [
         (seen(member(0), member(1, terms=GangOptions(policy="replace"))), "gang annotations"),
-        (seen(member(0), member(1, wanted=replace(WANTED, asked=JobOptions(account="a")))), "what they ask"),
+        (
+            seen(member(0), member(1, wanted=replace(WANTED, asked=JobOptions(account="a")))),
+            "what they request",
+        ),
         (seen(member(0, terms=GangOptions(members_per_node=2)), size=3), "gang-members-per-node"),
         (seen(member(0), size=None, size_problem="gang-size: must say"), "gang-size"),
         (

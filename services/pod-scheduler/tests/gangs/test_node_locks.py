@@ -10,9 +10,9 @@ from sunk_events.locks import LockState
 from sunk_events.placements import Gang, GangMember, PlacementState
 from sunk_pod_scheduler.gangs.decide import decide_gang
 from sunk_pod_scheduler.gangs.member_states import member_states_behind
-from sunk_pod_scheduler.gangs.model import BindMembers, GangAction, GangSeen, MemberSeen, Message, Tell
+from sunk_pod_scheduler.gangs.model import BindMembers, GangAction, GangSeen, MemberSeen, Message, Notify
 from sunk_pod_scheduler.gangs.ranks import unseated
-from sunk_pod_scheduler.placement.actions import MarkStarted, Record, RecordReason, TellLoss, Wait
+from sunk_pod_scheduler.placement.actions import MarkStarted, Record, RecordReason, ReportLoss, Wait
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, LOOK_AGAIN_S, WAITING_FIRST_S, Limits
 from sunk_pod_scheduler.placement.model import JobSeen
 from sunk_pod_scheduler.podspec.namespace_policy import Identity
@@ -117,7 +117,7 @@ def test_members_that_run_get_their_next_job_and_a_replacement_waits_beside_them
 
     assert isinstance(act(lost, members, HELD, ungranted), MarkStarted)
     told = act(lost, members, STARTED, ungranted)
-    assert isinstance(told, TellLoss)
+    assert isinstance(told, ReportLoss)
     assert (told.state.phase, told.state.lost) == ("bound", None)
     assert not isinstance(act(told.state, members, STARTED, ungranted), BindMembers)
     assert isinstance(act(told.state, members, STARTED, ()), BindMembers)
@@ -129,7 +129,7 @@ def test_a_replacement_is_bound_once_the_node_of_its_seat_is_locked() -> None:
     members = {"u0": member("u0", kube_node="kube-n0"), "u9": member("u9")}
 
     note = Message(reason=PodReason.WAITING_FOR_LOCK, text=f"job {JOB} waits until n1 is locked for it")
-    assert act(bound, members, STARTED, (lock("n1"),)) == Tell(notes={"u9": note}, after_s=LOOK_AGAIN_S)
+    assert act(bound, members, STARTED, (lock("n1"),)) == Notify(notes={"u9": note}, after_s=LOOK_AGAIN_S)
     assert act(bound, members, STARTED, None) == Wait(ASK_AGAIN_S)
     for others in ((), (lock("n0"),)):
         binding = act(bound, members, STARTED, others)

@@ -19,9 +19,9 @@ from sunk_pod_scheduler.gangs.model import (
     GangAction,
     GangSeen,
     MemberSeen,
+    Notify,
     SubmitGang,
     SyncMemberStates,
-    Tell,
 )
 from sunk_pod_scheduler.gangs.ownership import newest
 from sunk_pod_scheduler.placement.actions import (
@@ -33,8 +33,8 @@ from sunk_pod_scheduler.placement.actions import (
     RecordReason,
     Refuse,
     ReleaseJob,
+    ReportLoss,
     Resume,
-    TellLoss,
     Wait,
 )
 from sunk_pod_scheduler.placement.gang_membership import GangOptions, order
@@ -161,7 +161,7 @@ class Cluster:
                     return
                 cut -= 1
                 effect()
-            if isinstance(action, (Wait, Tell, DeleteMembers, CancelJob)):
+            if isinstance(action, (Wait, Notify, DeleteMembers, CancelJob)):
                 return
             if self.is_slurm_away and isinstance(action, (SubmitGang, Resume, ReleaseJob, MarkStarted)):
                 return
@@ -205,7 +205,7 @@ class Cluster:
         self, action: GangAction, found: GangSeen
     ) -> list[Effect]:
         match action:
-            case Record() | Refuse() | RecordReason() | TellLoss():
+            case Record() | Refuse() | RecordReason() | ReportLoss():
                 return [lambda: self._store(action.state)]
             case SyncMemberStates():
                 stored: list[Effect] = [lambda s=state: self._seat(s) for state in action.states]

@@ -23,9 +23,9 @@ from sunk_pod_scheduler.placement.actions import (
     RecordReason,
     Refuse,
     ReleaseJob,
+    ReportLoss,
     Resume,
     Submit,
-    TellLoss,
     Wait,
 )
 from sunk_pod_scheduler.placement.decide import decide
@@ -129,7 +129,7 @@ def phase_after(action: Action) -> str:
     """The phase that is stored next, or what is done instead."""
     match action:
         case (
-            TellLoss(state=state)
+            ReportLoss(state=state)
             | Record(state=state)
             | Bind(state=state)
             | Refuse(state=state)
@@ -598,7 +598,7 @@ def known(gone: JobGone) -> PlacementState:
 
 def test_slurm_that_has_lost_its_jobs_does_not_lose_a_running_pod_at_once() -> None:
     first = act(seen(BOUND, placement("bound", node=SLURM_NODE), VANISHED))
-    assert isinstance(first, TellLoss)
+    assert isinstance(first, ReportLoss)
     assert (first.state.phase, first.state.lost, first.state.bound) == ("bound", T0, T0)
     assert act(seen(BOUND, first.state, VANISHED)) == Wait(LOST_CONFIRM_S)
 
@@ -610,26 +610,26 @@ def test_slurm_that_has_lost_its_jobs_does_not_lose_a_running_pod_at_once() -> N
 
 def test_a_missing_job_of_which_nothing_tells_keeps_its_pod_and_says_so_for_ever() -> None:
     first = act(seen(BOUND, placement("bound", node=SLURM_NODE), GONE))
-    assert isinstance(first, TellLoss)
+    assert isinstance(first, ReportLoss)
     assert "the Pod stays" in first.state.reason
 
     assert act(seen(BOUND, first.state, GONE), after_s=90 * 24 * 3600) == Wait(LOOK_AGAIN_S)
 
     later = act(seen(BOUND, first.state, VANISHED), after_s=3600)
-    assert isinstance(later, TellLoss)
+    assert isinstance(later, ReportLoss)
     assert later.state.lost == T0
     assert "has lost its state" in later.state.reason
 
 
 def test_a_job_that_was_forgotten_while_others_were_not_ends_its_pod_unless_its_script_is_an_orphan() -> None:
     first = act(seen(BOUND, placement("bound", node=SLURM_NODE), FORGOTTEN))
-    assert isinstance(first, TellLoss)
+    assert isinstance(first, ReportLoss)
     assert isinstance(act(seen(BOUND, first.state, FORGOTTEN), after_s=FORGOTTEN_CONFIRM_S - 1), Wait)
 
     ends = act(seen(BOUND, first.state, FORGOTTEN), after_s=FORGOTTEN_CONFIRM_S)
     assert phase_after(ends) == "Record ending"
     orphan = act(seen(BOUND, first.state, FORGOTTEN, is_release_requested=True), after_s=FORGOTTEN_CONFIRM_S)
-    assert isinstance(orphan, TellLoss)
+    assert isinstance(orphan, ReportLoss)
     again = act(seen(BOUND, orphan.state, FORGOTTEN, is_release_requested=True), after_s=FORGOTTEN_CONFIRM_S)
     assert phase_after(again) == "Record submitted"
 
@@ -672,7 +672,7 @@ def test_a_bucket_that_is_lost_while_a_pod_runs_without_its_job_takes_no_pod(
     ("state", "job_now", "after_s", "expected"),
     [
         pytest.param(LOST, UNKNOWN, 9999, "Wait", id="Slurm does not answer: the pod stays"),
-        pytest.param(LOST, STARTED, 1, "TellLoss bound", id="Slurm knows the job again"),
+        pytest.param(LOST, STARTED, 1, "ReportLoss bound", id="Slurm knows the job again"),
         pytest.param(LOST, CANCELLED, 1, "Record ending", id="Slurm knows that it ended"),
         pytest.param(replace(LOST, phase="submitted", job=None), GONE, 11, "Resume", id="cut short"),
         pytest.param(
@@ -727,7 +727,7 @@ def test_a_bucket_that_is_lost_while_a_pod_runs_without_its_job_takes_no_pod(
         ),
         pytest.param(replace(LOST, phase="released"), GONE, 20, "Record submitted", id="lost once more"),
         pytest.param(replace(LOST, phase="started"), RUNNING, 20, "MarkStarted", id="it announced itself"),
-        pytest.param(replace(LOST, phase="started"), STARTED, 20, "TellLoss bound", id="it is as before"),
+        pytest.param(replace(LOST, phase="started"), STARTED, 20, "ReportLoss bound", id="it is as before"),
         pytest.param(
             replace(LOST, phase="submitted", job=None, token_sha256="", attempt=9),
             GONE,
@@ -743,7 +743,7 @@ def test_a_running_pod_without_its_job_gets_another_on_its_node_however_long_tha
     action = act(seen(BOUND, state, job_now), after_s=after_s)
 
     assert phase_after(action) == expected
-    if isinstance(action, TellLoss):
+    if isinstance(action, ReportLoss):
         assert action.state.lost is None
 
 
@@ -860,7 +860,7 @@ def test_a_clock_of_slurmctlds_that_is_off_shifts_when_a_node_is_overdue_and_doe
 def test_a_running_pod_without_its_job_says_why_it_has_no_other_and_stays() -> None:
     waits = replace(PENDING, reason="ReqNodeNotAvail")
     first = act(seen(BOUND, replace(LOST, phase="released", reason=""), waits), after_s=60)
-    assert isinstance(first, TellLoss)
+    assert isinstance(first, ReportLoss)
     assert first.state.lost == LOST.lost
     assert first.state.reason == "Slurm has lost the Pod's job, and job 7 waits in Slurm: ReqNodeNotAvail"
     told = replace(waits, reason="Priority")
@@ -870,7 +870,7 @@ def test_a_running_pod_without_its_job_says_why_it_has_no_other_and_stays() -> N
     invalid = replace(BOUND, problems=("no such user",))
     none = replace(LOST, phase="submitted", job=None, token_sha256="", reason="")
     refused = act(seen(invalid, none, GONE), after_s=60)
-    assert isinstance(refused, TellLoss)
+    assert isinstance(refused, ReportLoss)
     assert refused.state.reason == (
         "Slurm has lost the Pod's job, and no other can be submitted: no such user"
     )

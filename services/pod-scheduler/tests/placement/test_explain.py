@@ -30,7 +30,7 @@ STARTED = placement("started", node=SLURM_NODE)
                 JobGone(),
             ),
             "Invalid partition name",
-            "tried again at 2026-01-05 12:00:04",
+            "the next attempt is at 2026-01-05 12:00:04",
             id="rejected by Slurm",
         ),
         pytest.param(
@@ -63,7 +63,7 @@ STARTED = placement("started", node=SLURM_NODE)
         ),
         pytest.param(
             seen(pod(), STARTED, job(), ungranted=(lock(value="false"),)),
-            "not asked for",
+            "not requested",
             "granted to job 7",
             id="nobody has asked for its lock",
         ),
@@ -138,7 +138,10 @@ PENDING = seen(pod(), placement("released"), replace(job("PENDING", reason="Prio
         pytest.param([waiting(7, 50)], "place 1 of 1 in the queue of main", "nobody", id="alone"),
         pytest.param([], "its place in Slurm's queue is not known", "has not published job 7", id="too new"),
         pytest.param(
-            None, "its place in Slurm's queue is not known", "has not heard of Slurm's jobs", id="an old bus"
+            None,
+            "its place in Slurm's queue is not known",
+            "has no recent list of Slurm's jobs",
+            id="an old bus",
         ),
     ],
 )

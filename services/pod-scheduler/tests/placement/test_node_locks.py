@@ -13,7 +13,7 @@ from sunk_pod_scheduler.placement.actions import (
     MarkStarted,
     Record,
     RecordReason,
-    TellLoss,
+    ReportLoss,
     Wait,
 )
 from sunk_pod_scheduler.placement.decide import decide
@@ -111,14 +111,14 @@ def test_a_pod_that_runs_gets_its_next_job_whatever_is_known_of_locks(
     assert isinstance(started, Record)
     assert started.state.phase == "started"
     assert isinstance(next_step(STARTED, is_marked=False), MarkStarted)
-    assert isinstance(next_step(STARTED), TellLoss)
+    assert isinstance(next_step(STARTED), ReportLoss)
 
 
 @pytest.mark.parametrize(
     ("found", "is_waited_for"),
     [
         pytest.param(None, False, id="no lock: nobody locks that node"),
-        pytest.param(lock(value="false"), True, id="not asked for yet"),
+        pytest.param(lock(value="false"), True, id="not requested yet"),
         pytest.param(lock(), True, id="pending"),
         pytest.param(lock(value="locked_strict", granted=T0), False, id="granted"),
         pytest.param(lock(value="locked_strict", job=8, granted=T0), True, id="granted to another job"),
@@ -176,5 +176,5 @@ def test_a_grant_by_a_clock_that_is_far_behind_is_said_on_the_pod() -> None:
     assert isinstance(found, RecordReason)
     assert found.state.reason == (
         f"job 7 waits until {SLURM_NODE} is locked for it: the lock is granted to an earlier run of job 7, "
-        "or by a clock that is far behind Slurm's"
+        "or the clock of the lock is far behind Slurm's"
     )

@@ -14,8 +14,8 @@ from sunk_pod_scheduler.placement.actions import (
     GiveUp,
     Record,
     Refuse,
+    ReportLoss,
     Submit,
-    TellLoss,
     Wait,
 )
 from sunk_pod_scheduler.placement.decide import decide
@@ -331,7 +331,7 @@ def test_slurm_is_asked_before_a_script_that_it_killed_as_an_orphan_is_heeded(
 ) -> None:
     before = placement("bound", node=SLURM_NODE)
     told = decide(seen(pod(kube_node=KUBE_NODE), before, found, is_release_requested=is_asked), T0, Limits())
-    assert isinstance(told, TellLoss)
+    assert isinstance(told, ReportLoss)
     again = decide(
         seen(pod(kube_node=KUBE_NODE), told.state, found, is_release_requested=is_asked), T0, Limits()
     )

@@ -22,9 +22,9 @@ from sunk_pod_scheduler.placement.actions import (
     RecordReason,
     Refuse,
     ReleaseJob,
+    ReportLoss,
     Resume,
     Submit,
-    TellLoss,
     Wait,
 )
 from sunk_pod_scheduler.placement.decide import decide
@@ -119,7 +119,7 @@ class Cluster:
         self, action: Action
     ) -> list[Effect]:
         match action:
-            case TellLoss():
+            case ReportLoss():
                 return [lambda: self._tell(action.state), lambda: self._store(action.state)]
             case Record() | Refuse() | RecordReason():
                 return [lambda: self._store(action.state)]
@@ -270,7 +270,7 @@ def judge_step(found: Observed, action: Action) -> None:
 
     is_untold = found.job == JobGone() and not found.is_release_requested and not gone
     if is_untold and found.placement is not None and found.placement.phase == "bound":
-        assert isinstance(action, (TellLoss, Wait))
+        assert isinstance(action, (ReportLoss, Wait))
 
 
 class Stories(RuleBasedStateMachine):

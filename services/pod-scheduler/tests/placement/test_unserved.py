@@ -27,7 +27,7 @@ def test_a_pod_that_names_a_scheduler_outside_its_scope_is_told_who_serves_its_n
     assert unserved(named("b-slurm", said=True), [OWNER, NARROW]) == Unserved(
         reason=PodReason.SCHEDULER_OUT_OF_SCOPE,
         text="scheduler b-slurm of cluster b does not serve namespace default; "
-        "schedulers of Slurm that serve it: a-slurm, sunk-scheduler",
+        "pod-schedulers that serve it: a-slurm, sunk-scheduler",
         due=T0 + timedelta(seconds=OUT_OF_SCOPE_S),
     )
 
@@ -35,8 +35,8 @@ def test_a_pod_that_names_a_scheduler_outside_its_scope_is_told_who_serves_its_n
 def test_a_pod_that_names_no_scheduler_that_exists_is_told_so_after_a_while() -> None:
     assert unserved(named("sunk-schedular"), [OWNER]) == Unserved(
         reason=PodReason.SCHEDULER_UNKNOWN,
-        text="no scheduler of Slurm has the name sunk-schedular, and no other has said anything about this "
-        "Pod; in namespace default, schedulers of Slurm that serve it: a-slurm, sunk-scheduler",
+        text="no pod-scheduler has the name sunk-schedular, and no other scheduler has reported on this "
+        "Pod; in namespace default, pod-schedulers that serve it: a-slurm, sunk-scheduler",
         due=T0 + timedelta(seconds=UNKNOWN_S),
     )
 

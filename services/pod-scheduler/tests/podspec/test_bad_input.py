@@ -105,7 +105,7 @@ def test_shell_and_json_metacharacters_reach_slurm_as_they_are_and_nowhere_else(
         pytest.param("1", "1e30", "memory: is more than any node has", id="more than 64 bits"),
         pytest.param("1e9999999", "1Gi", "resources.requests", id="more than can be counted"),
         pytest.param("-1", "1Gi", "cpu: must be set", id="negative"),
-        pytest.param("one", "1Gi", "'one' is no quantity", id="no number"),
+        pytest.param("one", "1Gi", "'one' is not a quantity", id="no number"),
     ],
 )
 def test_odd_amounts_are_rounded_up_or_refused(

@@ -31,7 +31,7 @@ POLICY = Policy(
             {"user-id": "1001"},
             ["user-id: namespace web may not use 1001", "policyByNamespace.web.userIds"],
         ),
-        ("ml", {"user-id": "0"}, ["user-id: 0 is root, which no Pod may be"]),
+        ("ml", {"user-id": "0"}, ["user-id: 0 is root and is always rejected"]),
         (
             "ml",
             {"group-id": "1001"},

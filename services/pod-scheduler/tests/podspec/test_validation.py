@@ -102,10 +102,10 @@ def test_an_annotation_becomes_slurms_field(name: str, value: str, field: str, e
         ("timeout", "1.5", "must be an integer from 1 to"),
         ("current-working-dir", "here", "must be an absolute path"),
         ("required-nodes", "a-[1", "brackets"),
-        ("required-nodes", "cpu-000-012,$(id)", "is no host list"),
+        ("required-nodes", "cpu-000-012,$(id)", "is not a host list"),
         ("required-nodes", ",", "names no node"),
-        ("excluded-nodes", "../a", "is no host list"),
-        ("partition", "a b", "must not hold spaces"),
+        ("excluded-nodes", "../a", "is not a host list"),
+        ("partition", "a b", "must not contain spaces"),
         ("comment", "x" * 1024, "is longer than 1023 characters"),
         ("comment", "a\nb", "must be one line"),
     ],
@@ -174,8 +174,8 @@ def limited(*, cpu: bool, gpus: str = "", limit: str = "2") -> Container:
 
 OWN = Policy(namespaces={"default": Grant(user_ids=(1001,))})
 BESIDE = (
-    "spec.containers[].resources.limits.cpu (main): must be set where Slurm's jobs may run beside; "
-    "or sunk.coreweave.com/exclusive: none"
+    "spec.containers[].resources.limits.cpu (main): must be set if Slurm jobs may share the node; "
+    "or set sunk.coreweave.com/exclusive: none"
 )
 
 
@@ -296,7 +296,7 @@ def test_gpus_of_all_makers_count_and_what_nobody_counts_is_refused_with_the_set
 
 def test_a_gpu_model_that_slurm_does_not_have_is_named() -> None:
     assert validate(manifest(spec=gpu_pod(model="NVIDIA_B200")), H100) == (
-        "gpu.nvidia.com/model: NVIDIA_B200 is no GPU type of this Slurm cluster; known: NVIDIA_H100",
+        "gpu.nvidia.com/model: NVIDIA_B200 is not a GPU type of this Slurm cluster; known: NVIDIA_H100",
     )
 
 

@@ -82,7 +82,7 @@ def test_required_places_beside_other_pods_refuse_the_pod_where_an_administrator
     preferred = manifest(spec=PodSpec(containers=(container("1", "2"),), affinity=PREFERRED))
 
     assert validate(required, strict) == (
-        "spec.affinity.podAntiAffinity: is required, but Slurm chooses the Node and does not heed it",
+        "spec.affinity.podAntiAffinity: has no effect, because Slurm chooses the Node: remove it",
     )
     assert isinstance(validate(preferred, strict), ValidatedPod)
     assert isinstance(validate(required, Rules()), ValidatedPod)
@@ -112,7 +112,10 @@ def test_gpus_of_a_user_with_jobs_of_its_own_are_warned_of_unless_the_node_is_th
 def test_the_old_boolean_says_what_it_means_for_gpus() -> None:
     (warned,) = said(PodSpec(containers=(container("1", "2", gpus="1"),)), "false")
 
-    assert (warned.reason, warned.message.endswith("; with GPUs it means user")) == ("OldAnnotation", True)
+    assert (warned.reason, warned.message.endswith("; for a Pod with GPUs it means user")) == (
+        "OldAnnotation",
+        True,
+    )
 
 
 @pytest.mark.parametrize("value", ["true", "false"])

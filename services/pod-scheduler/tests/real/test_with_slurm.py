@@ -660,7 +660,7 @@ async def test_two_live_jobs_with_one_mark_are_told_and_neither_is_taken_or_ende
         whose = Owner(uid=UID, attempt=0, user_id=ours.user_id, name="default/infer")
 
         await until(lambda: "MarkCopied" in found.pods.warned.get(UID, ()))
-        with pytest.raises(SlurmUnavailableError, match=f"{ours.job_id} and {second} carry the mark of"):
+        with pytest.raises(SlurmUnavailableError, match=f"{ours.job_id} and {second} have the mark of"):
             await found.jobs(found.client).find_marked(whose)
 
         assert await is_base(found, ours.job_id, "RUNNING")
@@ -1297,7 +1297,7 @@ async def test_a_pod_that_fits_no_node_is_tried_ever_later_and_explained(
         assert found.pods.said[UID] == "NoNodeFits"
         (finding,) = explain(await scheduler.look(UID))
         assert "no Slurm node fits" in finding.because
-        assert "tried again at" in finding.would_change
+        assert "the next attempt is at" in finding.would_change
 
 
 async def test_a_pod_that_fits_no_node_for_long_rests_between_two_tries(
@@ -2535,7 +2535,7 @@ async def test_a_pod_whose_job_was_forgotten_while_older_and_later_ones_are_ther
 
             said = found.pods.ends[UID]
             assert (
-                f"Slurm does not know job {job.job_id} any more, and has others from before and after it"
+                f"Slurm does not know job {job.job_id} any more, and knows jobs from before and after it"
                 in said
             )
             assert [one.job_id for one in await found.ours()] == []  # No other was submitted for it.

@@ -4,7 +4,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 ANSWERED = Gauge(
     "sunk_syncer_answered_timestamp_seconds",
-    "When Slurm last answered a question about all of a kind, and was believed: the state is that old.",
+    "When Slurm last gave a plausible answer about all objects of a kind: the state is that old.",
     ["kind"],
 )
 POLL_SECONDS = Histogram(
@@ -20,14 +20,14 @@ LOOKS = Counter(
 )
 DOUBTED = Counter(
     "sunk_syncer_doubted_answers_total",
-    "Answers that lacked too much of what was known to be believed.",
+    "Answers that were ignored, because they lacked too many objects that were known.",
     ["kind"],
 )
 ACTIONS = Counter("sunk_syncer_actions_total", "Changes of Slurm nodes that were carried out.", ["action"])
 REFUSED = Counter("sunk_syncer_refused_total", "Changes of Slurm nodes that Slurm refused.", ["action"])
 HELD_BACK = Counter(
     "sunk_syncer_held_back_total",
-    "Nodes that were not decided upon because something that counts was unknown.",
+    "Nodes about which nothing was decided, because something that counts was unknown.",
 )
 BULK_NODES = Histogram(
     "sunk_syncer_drained_together",

@@ -53,7 +53,7 @@ def drained(reason: str, user: str = "root") -> SlurmNodeState:
         pytest.param(
             replace(IDLE, is_not_responding=True), FINE, ("does not hear", "SlurmdTimeout"), id="silent"
         ),
-        pytest.param(IDLE, CORDONED, ("on its way", "uncordon"), id="about to be drained"),
+        pytest.param(IDLE, CORDONED, ("in a moment", "uncordon"), id="about to be drained"),
     ],
 )
 def test_a_node_is_explained(told: SlurmNodeState, kube: KubeInputs, words: tuple[str, str]) -> None:
@@ -89,7 +89,8 @@ def test_a_record_that_stays_for_a_drain_of_others_is_said_so() -> None:
 
     def is_kept(told: SlurmNodeState, kube: KubeInputs) -> bool:
         return any(
-            finding.what.startswith("its record is kept") for finding in explain_node(told, kube).findings
+            finding.what.startswith("the syncer keeps Slurm's record")
+            for finding in explain_node(told, kube).findings
         )
 
     assert all(is_kept(told, KubeInputs()) for told in others)

@@ -69,7 +69,7 @@ async def test_a_look_that_finds_nothing_of_a_listed_node_tells_nothing(nats: Na
     async with watching(nats, slurm) as watch:
         slurm.found = {"n1"}
         for _ in range(3):
-            with pytest.raises(TransientError, match="no list says so"):
+            with pytest.raises(TransientError, match="no list has confirmed"):
                 await watch.fresh("n2")
             await watch.poll()
         slurm.found = {"n1", "n2"}
@@ -103,7 +103,7 @@ async def test_one_look_that_finds_nothing_forgets_no_node_whose_state_cannot_be
         subject = subjects.key_subject(view.bucket, "n3")
         await bus.publish(subject, b"of a later version")
         await until(lambda: "n3" in view.undecodable)
-        with pytest.raises(TransientError, match="no list says so"):
+        with pytest.raises(TransientError, match="no list has confirmed"):
             await watch.fresh("n3")
         await anyio.wait_all_tasks_blocked()
         assert "n3" in view.undecodable

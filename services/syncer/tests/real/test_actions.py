@@ -213,7 +213,7 @@ async def test_a_record_with_a_drain_of_others_is_kept_until_they_resume_the_nod
     assert "bad dimm" in shown(stage, broken)
     explained = await stage.ask(ExplainSlurmNode(node=broken))
     assert isinstance(explained, Explanation)
-    assert any("record is kept" in finding.what for finding in explained.findings)
+    assert any("keeps Slurm's record" in finding.what for finding in explained.findings)
     stage.slurm.exec("scontrol", "update", f"node={broken}", "state=resume")
     await until(lambda: stage.nodes.get(broken) is None)
     stage.slurm.kill_daemon(broken)
@@ -240,7 +240,7 @@ async def test_while_nobody_sees_kubernetes_nothing_is_drained_and_it_is_said_wh
         stage.syncer.start(kube_silent_max_s="0.5")
         await until(is_explained)
         await stage.pod(CORDONED)
-        await until(lambda: is_deferred(stage, "nodeset-controller was not heard of", "drain"))
+        await until(lambda: is_deferred(stage, "no message from the nodeset-controller", "drain"))
         is_left = "DRAIN" not in shown(stage, N1)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stage.until_node, N1, CORDONED_REASON)
@@ -263,7 +263,7 @@ async def test_a_bus_that_lost_the_nodeslices_deletes_no_record(stage: Stage) ->
     await until(lambda: is_deferred(stage, "has no NodeSlice"))
     await until(lambda: stage.slices.view.is_untouched and stage.slices.view.is_complete)
     await stage.node_slice(N1)  # Not all NodeSets are told again at once.
-    await until(lambda: is_deferred(stage, "NodeSlices of late only"))
+    await until(lambda: is_deferred(stage, "NodeSlices for a short time only"))
     stage.slurm.kill_daemon(ours)
 
     assert ours in stage.slurm.exec("scontrol", "show", "nodes")

@@ -277,7 +277,7 @@ async def test_slurmrestd_may_hang_and_everything_that_waited_is_done_when_it_is
     await stage.pod(READY)
     stage.slurm.freeze_daemon("slurmrestd")
     await stage.pod(CORDONED)
-    await until(lambda: stage.syncer.has_logged("slurmrestd is only probed now"))
+    await until(lambda: stage.syncer.has_logged("slurmrestd gets only probes now"))
     stage.slurm.thaw_daemon("slurmrestd")
     await stage.pod(replace(CORDONED, pod=N2))
     await stage.until_node(N2, "k8s: cordon: disk")
@@ -407,7 +407,7 @@ async def test_connections_to_slurmrestd_may_be_reset_for_long_and_then_all_is_d
         await until(lambda: stage.syncer.has_logged("slurm api chosen", times=2))
         await slurmrestd.reset_all()
         await stage.pod(CORDONED)
-        await until(lambda: stage.syncer.has_logged("slurmrestd is only probed now"))
+        await until(lambda: stage.syncer.has_logged("slurmrestd gets only probes now"))
         await until(lambda: slurmrestd.resets >= RESETS)
         node = stage.nodes.get(N1)
         slurmrestd.is_resetting = False
@@ -479,7 +479,7 @@ async def test_an_answer_that_makes_no_sense_removes_nothing(stage: Stage, statu
         await until(
             lambda: (
                 stage.syncer.has_logged("poll failed")
-                or stage.syncer.has_logged("answer not believed", times=3)
+                or stage.syncer.has_logged("answer not plausible", times=3)
             ),
         )
         known = {*stage.nodes.keys()}

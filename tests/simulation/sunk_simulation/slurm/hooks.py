@@ -97,7 +97,7 @@ class _Prolog:
         while self._spent < self._give_up:
             components = self._components()
             if components is None:
-                self._trouble = "slurmctld does not tell the components of the job"
+                self._trouble = "slurmctld does not list the components of the job"
                 if not await self._is_running():
                     return 0
             else:
@@ -105,7 +105,7 @@ class _Prolog:
                 if (code := await self._heeded()) is not None:
                     return code
                 if 400 <= self._status < 500 and self._status not in {408, 409, 429}:
-                    self._trouble = f"the hook gateway said HTTP {self._status}"
+                    self._trouble = f"the hook gateway answered HTTP {self._status}"
                     break
                 if components and not await self._is_running():
                     return 0
@@ -148,7 +148,7 @@ class _Prolog:
             if not await self._is_running():
                 return 0
             self._waited = self._spent
-            self._trouble = "the hook gateway takes the job for over, and Slurm says that it runs"
+            self._trouble = "for the hook gateway the job has ended, but in Slurm it runs"
         elif self._status == 409:
             told: dict[str, Any] = json.loads(self._answer)
             reason = told.get("reason", "k8s: prolog pre-hook failed (sunk:verify-undrain)")

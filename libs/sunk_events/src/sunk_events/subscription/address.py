@@ -53,7 +53,7 @@ class NoTlsError(NatsError):
     """The server speaks no TLS, and we must have it."""
 
     def __str__(self) -> str:
-        return "NATS speaks no TLS, and ca_file or a tls:// address asks for it"
+        return "NATS does not use TLS, and ca_file or a tls:// address requires it"
 
 
 class SafeClient(Client):

@@ -60,8 +60,8 @@ def required(answer: Answer, stream: str, consumer: str, cluster: str) -> Answer
     code = answer.error.get("err_code")
     if code == _NO_STREAM:
         raise RefusedError(
-            f"NATS has no stream {stream}. Is {cluster!r} a Slurm cluster's name? "
-            "Streams of a new cluster are there a minute after its services"
+            f"NATS has no stream {stream}. Check that {cluster!r} is a Slurm cluster's name. "
+            "The streams of a new cluster exist a minute after its services start"
         )
     text = f"consumer {consumer} of {stream}: {answer.error.get('description')} ({code})"
     if answer.error.get("code", 0) >= _SERVERS_FAULT and code != _UNCHANGEABLE:
@@ -73,6 +73,6 @@ def require_pull(found: Answer, stream: str, consumer: str) -> None:
     """Raise RefusedError for a consumer of another kind."""
     if found.config.get("deliver_subject") or found.config.get("ack_policy") != "explicit":
         raise RefusedError(
-            f"consumer {consumer} of {stream} is no pull consumer with explicit acknowledgement. Have an "
+            f"consumer {consumer} of {stream} is not a pull consumer with explicit acknowledgement. Have an "
             f"administrator remove it: nats consumer rm {stream} {consumer}"
         )

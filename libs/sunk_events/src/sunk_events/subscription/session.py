@@ -186,16 +186,16 @@ class Session:
             if not self._asked and (free := room()):
                 await self._ask_for(free)
             self._news.clear()
-            async with self._waiting("hear of NATS", DEAD_S if self._asked else None):
+            async with self._waiting("wait for messages of NATS", DEAD_S if self._asked else None):
                 await self._news.wait()
         found = list(self._come)
         self._come.clear()
         for delivery in found:
             if delivery.number != self._expected:
                 raise UnreachableError(
-                    f"delivery {self._expected} of consumer {self._consumer} went elsewhere. Run one program "
-                    "for each user: facts that two of them take come twice and out of order. A connection "
-                    "that was cut may count as one for half a minute"
+                    f"delivery {self._expected} of consumer {self._consumer} went to another program. Run "
+                    "one program for each user: two programs receive facts twice and out of order. "
+                    "A connection that was cut off may count as a program for half a minute"
                 )
             self._expected += 1
             self._warn_of_gone(delivery.place[0])
@@ -206,8 +206,8 @@ class Session:
         if self._last is not None:
             if number > self._last + 1:
                 text = (
-                    "messages %d to %d of %s are gone: they came to their age, or the stream to its size, "
-                    "before they were handled"
+                    "messages %d to %d of %s are gone: they reached their maximum age, or the stream its "
+                    "maximum size, before they were handled"
                 )
                 log.warning(text, self._last + 1, number - 1, self._stream)
             self._last = max(self._last, number)
@@ -276,8 +276,8 @@ class Session:
         if "permissions violation" in str(error).lower():
             self._end(
                 RefusedError(
-                    f"NATS denies user {self._address.user!r} what a subscriber needs ({error}). Is "
-                    f"{self._cluster!r} the cluster's name, and one that this user may read? A user of "
+                    f"NATS denies user {self._address.user!r} what a subscriber needs ({error}). Check that "
+                    f"{self._cluster!r} is the cluster's name, and that this user may read it. A user of "
                     "nats.subscribers of helm/sunk may have one consumer, with the name of the user"
                 )
             )

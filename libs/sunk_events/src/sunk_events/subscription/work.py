@@ -121,14 +121,14 @@ class Work:
             holder = self._intake.holder
             if holder is not None and (self._count_done, holder) == before and self._intake.is_held_up:
                 text = (
-                    "nothing was done for %d s: %s holds up all other facts, since %s, with fact number %d "
-                    "on %s, try %d. To give a fact up, catch the error and return"
+                    "nothing was done for %d s: since %s, %s blocks all other facts with fact number %d "
+                    "on %s, try %d. To skip a fact, catch the error and return"
                 )
                 since = holder.since and holder.since.isoformat(timespec="seconds")
                 number = holder.delivery.place[0]
                 extra = {"entity": holder.entity, "since": since, "number": number, "tries": holder.tries}
                 on, tries = holder.delivery.subject, holder.tries
-                log.error(text, STUCK_S, holder.entity, since, number, on, tries, extra=extra)
+                log.error(text, STUCK_S, since, holder.entity, number, on, tries, extra=extra)
 
     async def _is_done(self, held: Held[Delivery]) -> bool:
         """Handle the fact, and return whether that is over."""
@@ -139,9 +139,11 @@ class Work:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            log.warning("handler gave up the fact on %s: it comes again", delivery.subject)
+            log.warning("handler gave up the fact on %s: it is delivered again", delivery.subject)
         except Exception:
-            log.exception("handler failed on %s, try %d: it comes again", delivery.subject, held.tries)
+            log.exception(
+                "handler failed on %s, try %d: the fact is delivered again", delivery.subject, held.tries
+            )
         else:
             return True
         return False

@@ -59,19 +59,19 @@ async def _grow(source: Bus, target: Bus, name: str) -> None:
     one, three = await _compared(source, target, name)
     match next_step(one, three):
         case Step.NOTHING:
-            log.info("stream is there already", extra=_fields(name, one))
+            log.info("stream already copied", extra=_fields(name, one))
             return
         case Step.REFUSE:
             raise PermanentError(refusal(name, one, three or StreamSeen()))
         case Step.REPLACE:
-            log.info("stream is there in part", extra=_fields(name, three or StreamSeen()))
+            log.info("stream partly copied", extra=_fields(name, three or StreamSeen()))
             await _delete(target, name)
         case Step.COPY:
             pass
     await _copy(source, target, name)
     one, three = await _compared(source, target, name)
     if next_step(one, three) is not Step.NOTHING:
-        raise TransientError(f"stream {name}: its copy is not yet what the one server has")
+        raise TransientError(f"stream {name}: its copy is not yet equal to the stream of the one server")
     log.info("stream copied", extra=_fields(name, one))
 
 

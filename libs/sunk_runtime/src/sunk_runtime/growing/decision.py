@@ -12,8 +12,8 @@ import msgspec
 
 REPLICAS = 3
 BEGIN_AGAIN = (
-    "If what the three have is not needed, give up (nats.replicas=1), delete the claims data-sunk-nats-1 and "
-    "data-sunk-nats-2, and begin again"
+    "If you do not need what the three servers have, give up (nats.replicas=1), delete the claims "
+    "data-sunk-nats-1 and data-sunk-nats-2, and begin again"
 )
 
 
@@ -67,8 +67,8 @@ def no_space(used_bytes: int, volume_mib: int) -> str | None:
     if 2 * used_bytes <= 0.9 * volume_mib * 2**20:
         return None
     return (
-        f"the streams have {used_bytes // 2**20} MiB, and the first server's volume of {volume_mib} MiB has "
-        "them twice for a while: give up (nats.replicas=1), make the volume larger, and begin again"
+        f"the streams have {used_bytes // 2**20} MiB, and the first server's volume of {volume_mib} MiB must "
+        "hold them twice for some time: give up (nats.replicas=1), make the volume larger, and begin again"
     )
 
 
@@ -83,8 +83,8 @@ def unknown(names: Iterable[str], on_three: Iterable[str]) -> str | None:
         return "the one server has no streams: either it has lost them, or there is nothing to copy"
     if more := sorted(frozenset(on_three) - names):
         return (
-            f"the one server has no stream {', '.join(more)}, and the three have it. No message was changed. "
-            f"{BEGIN_AGAIN}"
+            f"the three servers have stream {', '.join(more)}, and the one server does not. "
+            f"No message was changed. {BEGIN_AGAIN}"
         )
     return None
 

@@ -28,7 +28,9 @@ async def run(found: GrowSettings) -> None:
     with anyio.move_on_after(found.within_s) as patience:
         await _until_done(found)
     if patience.cancelled_caught:
-        raise TransientError(f"not done within {found.within_s:g} s: the log says what it waits for; repeat")
+        raise TransientError(
+            f"not done within {found.within_s:g} s: the log shows what it waits for; run it again"
+        )
 
 
 async def _until_done(found: GrowSettings) -> None:

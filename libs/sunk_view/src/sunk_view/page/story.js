@@ -92,7 +92,7 @@ function explained(answer) {
   const parts = answer.parts.map((part) => [
     el("h4", {}, `${part.cluster} ${part.service}`.trim()),
     part.problem ? el("p", { class: "refused" }, part.problem) : null,
-    part.findings.length ? el("ul", {}, part.findings.map(finding)) : part.problem ? null : el("p", {}, "nothing stands out"),
+    part.findings.length ? el("ul", {}, part.findings.map(finding)) : part.problem ? null : el("p", {}, "nothing to report"),
   ]);
   const near = answer.near.length ? el("p", {}, `Names that are near: ${answer.near.join(", ")}`) : null;
   return [...parts.flat(), near, answer.parts.length ? null : el("p", {}, "nothing is known of it")].filter(Boolean);

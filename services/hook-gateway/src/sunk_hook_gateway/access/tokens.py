@@ -174,13 +174,13 @@ def admit(caller: Caller, node: str, namespace: str) -> None:
     """Let *caller* speak for *node*, or raise `AccessError`."""
     require_member(caller, namespace)
     if caller.pod and caller.pod != node:
-        raise AccessError(f"Pod {caller.pod} may not speak for node {node}", status=FORBIDDEN)
+        raise AccessError(f"Pod {caller.pod} may not call for node {node}", status=FORBIDDEN)
 
 
 def require_member(caller: Caller, namespace: str) -> None:
     """Let in Pods of *namespace* and the holder of the static token, or raise `AccessError`."""
     if caller.pod and caller.namespace != namespace:
-        raise AccessError(f"Pods of namespace {caller.namespace} are not let in", status=FORBIDDEN)
+        raise AccessError(f"Pods of namespace {caller.namespace} may not call the gateway", status=FORBIDDEN)
 
 
 def is_slurmctld(caller: Caller, namespace: str, accounts: Collection[str]) -> bool:
@@ -217,7 +217,7 @@ def admit_job(token: str, token_sha256: str) -> None:
     """Let in who knows the placeholder's token, or raise `AccessError`."""
     digest = hashlib.sha256(token.encode()).hexdigest()
     if not token_sha256 or not hmac.compare_digest(digest, token_sha256.lower()):
-        raise AccessError("token is not this job's", status=FORBIDDEN)
+        raise AccessError("the token does not belong to this job", status=FORBIDDEN)
 
 
 def _named(error: Exception) -> str:

@@ -37,10 +37,10 @@ class UserTokens:
 
         Raises:
             AccessError: of no user of this Slurm cluster.
-            TransientError: it cannot be told now.
+            TransientError: it is not known now.
         """
         if self._socket is None:
-            why = "users of Slurm get no answers here: set login.explain.enabled of helm/slurm"
+            why = "the hook gateway does not answer users of Slurm: set login.explain.enabled of helm/slurm"
             raise AccessError(f"{why} (USER_TOKENS_SOCKET of the hook-gateway)", status=FORBIDDEN)
         if len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable():
             raise AccessError("token is malformed")
@@ -58,7 +58,7 @@ class UserTokens:
         except (OSError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
             raise TransientError("the process that checks users' tokens does not answer") from error
         except (anyio.IncompleteRead, anyio.DelimiterNotFound, msgspec.DecodeError) as error:
-            raise TransientError("the process that checks users' tokens answered in other words") from error
+            raise TransientError("the process that checks users' tokens gave an unexpected answer") from error
         if found.later:
             raise TransientError(found.later)
         if not found.user:

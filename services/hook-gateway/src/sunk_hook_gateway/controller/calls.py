@@ -47,7 +47,7 @@ STARTED_WAIT_S: Final = 8.0
 process on its node, which a burst of Pods has better use for."""
 NO_REBOOTS: Final = answers.failed(
     403,
-    "reboots are turned off: set syncer.nodePermissions.enabled of helm/slurm (REBOOTS of the hook-gateway)",
+    "reboots are off: set syncer.nodePermissions.enabled of helm/slurm (REBOOTS of the hook-gateway)",
 )
 
 

@@ -179,7 +179,7 @@ def explained(reply: Reply | None) -> Answer:
         case Later(reason=reason):
             return retry(reason)
         case _:
-            return retry("the syncer does not answer: none leads, or it is busy")
+            return retry("the syncer does not answer: no replica leads, or it is busy")
 
 
 def released(reply: Reply | None) -> Answer:

@@ -8,11 +8,11 @@ from sunk_hook_gateway.hooks import answers
 from sunk_hook_gateway.http.routes import ENDPOINTS, Endpoint
 
 _ALWAYS: Final = {
-    400: "malformed: names the field",
-    401: "no token, or no valid one",
-    403: "a valid token, but of somebody else",
+    400: "malformed; the text names the field",
+    401: "no token, or an invalid one",
+    403: "a valid token of another node or job",
     404: "unknown node or job",
-    408: "the body did not come in 10 s: the same call again",
+    408: "the body did not arrive in 10 s: make the same call again",
     413: "the body is larger than 64 KiB",
 }
 _PATH: Final[dict[str, dict[str, Any]]] = {

@@ -85,7 +85,7 @@ def job_of(params: Mapping[str, Any]) -> int:
     """Return the job of a path with *params*, or refuse what is none."""
     given = str(params["job"])
     if len(given) > MAX_DIGITS or not given.isascii() or not given.isdigit() or not 0 < int(given) < 1 << 32:
-        raise Refusal(answers.failed(400, "`job` in the path is no job id"))
+        raise Refusal(answers.failed(400, "`job` in the path is not a job id"))
     return int(given)
 
 
@@ -124,7 +124,7 @@ async def _outcome_dropped(gateway: Gateway, call: Call) -> None:
 async def _nudge(gateway: Gateway, call: Call) -> Answer:
     body = call.body(Nudge)
     if call.caller.pod and body.node not in {None, call.caller.pod}:
-        return answers.failed(403, f"Pod {call.caller.pod} may not speak for node {body.node}")
+        return answers.failed(403, f"Pod {call.caller.pod} may not call for node {body.node}")
     return await gateway.nudge(body)
 
 
@@ -187,7 +187,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The statuses that are worth a fact."""
 
 
-_AGAIN: Final = "nothing was decided: the same call again"
+_AGAIN: Final = "nothing was decided: make the same call again"
 _GONE: Final = "the Pod is gone: `gone` is true"
 _STILL: Final = "the Pod is still there: `gone` is false; ask again"
 
@@ -198,11 +198,13 @@ ENDPOINTS: Final = (
         path="/v1/nodes/{node}/prehook",
         caller="node",
         body=Prehook,
-        summary="A prolog asks for its node's lock, and blocks until it has it",
+        summary="A prolog requests its node's lock, and the call blocks until the node is locked",
         answers={
-            200: "locked, or the job no longer runs: end the prolog well",
-            202: "not yet: the same call again; `say` is for who waits for the job, and comes back as `said`",
-            409: "in the way at the deadline: `in_the_way`, and what to do: `reason`, `drain`, `hold`",
+            200: "locked, or the job no longer runs: end the prolog with 0",
+            202: "not yet: make the same call again; show `say` to the user who waits for the job, "
+            "and send it back as `said`",
+            409: "the deadline has passed: `in_the_way` has the Pods; "
+            "`reason`, `drain` and `hold` say what to do",
             503: _AGAIN,
         },
         handle=_prehook,
@@ -215,7 +217,7 @@ ENDPOINTS: Final = (
         path="/v1/nodes/{node}/release",
         caller="node",
         body=Release,
-        summary="An epilog gives its node's lock back; a placeholder's Pod goes first",
+        summary="An epilog releases its node's lock; a placeholder's Pod ends first",
         answers={200: _GONE, 202: _STILL, 503: _AGAIN},
         handle=_release_node,
         fact=release_called,
@@ -225,9 +227,9 @@ ENDPOINTS: Final = (
         method="POST",
         path="/v1/nodes/{node}/reboot",
         caller="node or slurmctld",
-        summary="Have the node's Kubernetes Node rebooted",
+        summary="Request a reboot of the node's Kubernetes Node",
         answers={
-            200: "noted: the Node's condition asks for it",
+            200: "noted: the Node's condition requests the reboot",
             403: "not permitted for this Slurm cluster: `error` names the value to set",
             503: _AGAIN,
         },
@@ -251,7 +253,7 @@ ENDPOINTS: Final = (
         method="POST",
         path="/v1/jobs/{job}/release",
         caller="job",
-        summary="A placeholder is to end: blocks until its Pod is gone, or a bound passes",
+        summary="A placeholder must end: the call blocks until its Pod is gone, or a time limit passes",
         answers={200: _GONE, 202: _STILL, 503: _AGAIN},
         is_unplaced_heard=True,
         handle=_release_job,
@@ -262,10 +264,10 @@ ENDPOINTS: Final = (
         method="GET",
         path="/v1/jobs/{job}/outcome",
         caller="job",
-        summary="Long poll of a placeholder's script while its Pod lives",
+        summary="Long poll of a placeholder's script while its Pod runs",
         answers={
-            200: "the Pod is over: end with `exit_code`",
-            204: "the Pod lives: ask again",
+            200: "the Pod has ended: exit with `exit_code`",
+            204: "the Pod still runs: ask again",
             503: _AGAIN,
         },
         handle=_outcome,
@@ -276,7 +278,7 @@ ENDPOINTS: Final = (
         method="GET",
         path="/v1/jobs/{job}/explanation",
         caller="user",
-        summary="Why a job waits, for the user whose it is",
+        summary="Why a job waits, for the user of the job",
         answers={200: "`findings`: each has `what`, `since`, `because`, `would_change`", 503: _AGAIN},
         handle=_explain,
     ),
@@ -286,7 +288,7 @@ ENDPOINTS: Final = (
         path="/v1/nudges",
         caller="any node",
         body=Nudge,
-        summary="Have this node, or this job, looked at now",
+        summary="Request a look at this node or job now",
         answers={200: "noted", 503: _AGAIN},
         handle=_nudge,
         fact=nudge_called,

@@ -218,7 +218,7 @@ class Serving:
             return answers.retry(str(error))
         except PermanentError as error:
             log.error("call failed", extra={"call": endpoint.name, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
-            return answers.failed(500, "the gateway failed; its log says why")
+            return answers.failed(500, "the gateway failed; see its log")
 
     def _response(
         self, endpoint: Endpoint, call: Call | None, answer: Answer, waited_s: float, at: Cause
@@ -263,7 +263,7 @@ async def _body(request: Request) -> bytes:
     except ClientDisconnect as error:
         raise Refusal(HUNG_UP) from error
     except TimeoutError as error:
-        raise Refusal(answers.failed(408, f"body did not come in {BODY_TIMEOUT_S:.0f} s")) from error
+        raise Refusal(answers.failed(408, f"body did not arrive in {BODY_TIMEOUT_S:.0f} s")) from error
     return bytes(data)
 
 

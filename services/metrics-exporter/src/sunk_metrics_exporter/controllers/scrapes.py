@@ -129,7 +129,7 @@ class Scrapes:
         self._is_capped = bool(jobs.left_out)
         extra = {"jobs_without_series": jobs.left_out, "series": jobs.size}
         if self._is_capped:
-            log.warning("cap on job series is hit: some jobs have no series of their own", extra=extra)
+            log.warning("limit of job series is reached: some jobs have no series of their own", extra=extra)
         else:
             log.info("every job has series of its own again", extra=extra)
 

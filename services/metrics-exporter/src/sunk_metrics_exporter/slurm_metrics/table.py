@@ -89,7 +89,7 @@ TABLE: Final = (
     Series("slurm_queue_completing", "Completing jobs."),
     Series("slurm_queue_configuring", "Configuring jobs."),
     Series("slurm_queue_failed", "Failed jobs that slurmctld still tracks."),
-    Series("slurm_queue_node_fail", "Jobs that slurmctld still tracks and a node's failure stopped."),
+    Series("slurm_queue_node_fail", "Jobs that a node's failure stopped and that slurmctld still tracks."),
     Series("slurm_queue_pending", "Pending jobs, tasks of arrays counted."),
     Series("slurm_queue_pending_dependency", "Pending jobs with unsatisfied dependencies."),
     Series("slurm_queue_preempted", "Preempted jobs that slurmctld still tracks."),

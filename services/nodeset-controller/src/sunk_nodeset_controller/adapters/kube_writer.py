@@ -160,7 +160,7 @@ class FencedKube:
         meta = nodeset.metadata
         fresh = await self._client.find(NODESETS, meta.name, meta.namespace)
         if fresh is None or fresh.metadata.uid != meta.uid or fresh.metadata.deletion_timestamp is not None:
-            raise ConflictError(f"nodeset {nodeset.key} is on its way out")
+            raise ConflictError(f"nodeset {nodeset.key} is being deleted")
         self._check("adopt")
         meta = found.metadata
         owners = [*msgspec.to_builtins(meta.owner_references), owner_reference(nodeset)]
@@ -209,7 +209,7 @@ class FencedKube:
 
     async def write_status(self, nodeset: NodeSet, status: NodeSetStatus) -> None:
         """Write our part of the status of a NodeSet."""
-        self._check("tell status")
+        self._check("write status")
         meta, told = nodeset.metadata, msgspec.to_builtins(status)
         if not status.gpus_awaited:  # A definition of before does not have it.
             del told["gpusAwaited"]

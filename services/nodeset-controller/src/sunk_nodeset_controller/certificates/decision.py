@@ -109,9 +109,9 @@ def _authorities(found: Data) -> list[Authority]:
         certificates = _certificates(crt)
         if len(certificates) != 1 or not issuing.is_authority(certificates[0], key):
             raise AuthorityError(
-                f"{number}.crt and {number}.key are no certificate with its key as we make them: put back "
-                "what was there, or remove both; then clients need the new ca.crt before the server's "
-                "certificate is renewed"
+                f"{number}.crt and {number}.key are not a certificate and its key as this program makes "
+                "them: restore the former files, or remove both. After a removal, clients need the new "
+                "ca.crt before the server's certificate is renewed"
             )
         made.append(Authority(number, Pair(crt, key), certificates[0]))
     return made
@@ -121,7 +121,7 @@ def _number(name: str) -> str:
     found = _FILE.fullmatch(name)
     if not found:
         raise AuthorityError(
-            f"{name[:80]!r} is not one of our keys, which are called 1.crt, 1.key: remove it"
+            f"{name[:80]!r} does not belong in this Secret, whose keys are called 1.crt, 1.key: remove it"
         )
     return found[1]
 

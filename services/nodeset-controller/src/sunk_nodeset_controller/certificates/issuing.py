@@ -56,7 +56,7 @@ def new_server(authority: Pair, names: Sequence[str], now: datetime) -> Pair:
     issuer = x509.load_pem_x509_certificate(authority.crt)
     signer = load_pem_private_key(authority.key, password=None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
-        raise ValueError("the key of the authority is of another kind than ours")  # noqa: TRY004 - of its content
+        raise ValueError("the key of the authority is not of the kind that this program makes")  # noqa: TRY004 - of its content
     key = ec.generate_private_key(ec.SECP256R1())
     uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     known_as = x509.SubjectAlternativeName([x509.DNSName(name) for name in names])

@@ -142,7 +142,7 @@ async def _take_off(
     found = left_over(listed, known, snapshotter.views.cluster, nodes.taint)
     for node in found:
         if node.metadata.name in suspects:
-            log.warning("lock of nobody taken off", extra={"kube_node": node.metadata.name})
+            log.warning("leftover lock removed", extra={"kube_node": node.metadata.name})
             if is_stray_taint(read_lock(node, nodes.taint)):
                 await nodes.record_stray_taint(node)
             with suppress(ConflictError):  # Somebody has just written it: the next round looks again.

@@ -87,8 +87,8 @@ class Handlers:
             return refusal
         began = now()
         left_s = request.left_s if request.left_s is not None else (request.deadline - began).total_seconds()
-        if self._clocks.note("an asker, or ours", min(0.0, left_s)):
-            return Later(reason=f"the deadline is {-left_s:.0f} s over: a clock is off, {WHAT_TO_DO}")
+        if self._clocks.note("a client, or this service", min(0.0, left_s)):
+            return Later(reason=f"the deadline passed {-left_s:.0f} s ago: a clock is wrong, {WHAT_TO_DO}")
         lock_requests, waited_s = self._locks.lock_requests(request.node), request.waited_s
         cause = here(question_id(AcquireLock, request.node, request.job))
         with lock_requests.asking(
@@ -110,7 +110,7 @@ class Handlers:
         with anyio.move_on_after(RELEASE_S):
             await done.wait()
             return Noted()
-        return Later(reason="the release is noted, the Node is not written yet")
+        return Later(reason="the release is noted, but not written on the Node yet")
 
     async def explain(self, request: ExplainKubeNode) -> Reply:
         """Say why a node, its Pod and its lock are as they are, and which Pods a lock would drive out."""
@@ -135,8 +135,8 @@ class Handlers:
         views = self._snapshotter.views
         is_early = not len(views.kube_pods) and not len(views.slurm_nodes)
         if is_early or node in views.kube_pods.undecodable or views.slurm_nodes.get(node) is not None:
-            return Later(reason=f"no NodeSet is known to have {node} yet")
-        return Refused(code="unknown_node", reason=f"no NodeSet has a node {node}")
+            return Later(reason=f"no known NodeSet has node {node} yet")
+        return Refused(code="unknown_node", reason=f"no NodeSet has node {node}")
 
     def _account(self, request: AcquireLock, deadline: datetime, ended: datetime) -> None:
         """Note, once, that nobody waits any longer for a lock that is not granted.
@@ -174,7 +174,7 @@ class Handlers:
                 )
             case Unsure():
                 return Later(
-                    reason="the job was released just now, and Slurm has not said since that it runs"
+                    reason="the job was released just now, and Slurm has not reported since then that it runs"
                 )
             case None:
                 return Later(reason=waiter.trouble[:REASON_MAX])

@@ -141,7 +141,7 @@ class NodeLockStore:
             await self._client.record(NODES, node, taken_off(self.taint, who))
         except SunkError as error:
             fields = {"kube_node": node.metadata.name, "error": str(error)}
-            log.warning("stray lock taint not told", extra=fields)
+            log.warning("stray lock taint not recorded", extra=fields)
 
     async def pods_on(self, kube_node: str) -> list[Pod]:
         """Return every Pod that is bound to the Node, terminating and ended ones too."""
@@ -169,7 +169,7 @@ class NodeLockStore:
             if is_dry_run:
                 await self._client.evict(deed.pod, is_dry_run=True)
                 outcome = "dry_run"
-                return "it may be evicted, and is not: this is a dry run"
+                return "its eviction would succeed, and is not done: this is a dry run"
             if deed.how == "delete":
                 await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
             else:
@@ -181,7 +181,7 @@ class NodeLockStore:
             return str(error)
         finally:
             PODS_DRIVEN.labels(deed.how, outcome).inc()
-        log.info("pod driven out", extra={"pod": deed.pod.key, "how": deed.how})
+        log.info("pod made to leave", extra={"pod": deed.pod.key, "how": deed.how})
         return ""
 
 

@@ -81,14 +81,14 @@ class Locks:
                 if successor := self._snapshotter.successor(node):
                     log.info("lock of a former node forgotten", extra={"node": node, "now": successor})
                     await self._forget(
-                        Turn(node, "", lock_requests, lock_requests.requests), "its Node is another's"
+                        Turn(node, "", lock_requests, lock_requests.requests), "its Node has a new owner"
                     )
                     again_s = None
                 else:
                     again_s = await self._take(
                         Turn(node, self._snapshotter.kube_node(node), lock_requests, lock_requests.requests)
                     )
-        except KubeRejectedError as error:  # A rule, a right, another's admission: it may be mended any time.
+        except KubeRejectedError as error:  # A rule, a right, another's admission: it may be fixed any time.
             lock_requests.trouble(str(error))
             raise TransientError(
                 f"lock refused: {error}", retry_after_s=self._refused_s(lock_requests)
@@ -138,7 +138,7 @@ class Locks:
             with suppress(ConflictError):  # The loop has just written it: once more, on that.
                 await self._writer.record(node, replace(before, failed=failed), revision=revision)
                 return
-        raise ConflictError(f"the lock of {node} does not hold still")
+        raise ConflictError(f"the lock of {node} changes all the time")
 
     async def _take(self, turn: Turn) -> float | None:
         """Take steps until there is nothing to do but to wait."""
@@ -172,7 +172,7 @@ class Locks:
             if decision.step is Step.KEEP and clear is None and self._nodes.taint.evicts:
                 await self._evictor.look(turn, seen)
             return self._settled(turn, seen, decision)
-        raise ConflictError(f"node {turn.kube_node} does not hold still")
+        raise ConflictError(f"node {turn.kube_node} changes all the time")
 
     def _may_have_come(self, turn: Turn, seen: Seen) -> bool:
         """Whether to look for Pods that came in past the taint; a prolog does not wait for that."""

@@ -24,7 +24,7 @@ class PendingReply:
     def __init__(self) -> None:
         self.answer: Answer | None = None
         """The last word."""
-        self.trouble = "nobody has looked yet"
+        self.trouble = "the lock was not looked at yet"
         """Why there is no word at all."""
         self._answered = anyio.Event()
 

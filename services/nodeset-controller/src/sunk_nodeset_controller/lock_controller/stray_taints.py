@@ -58,7 +58,7 @@ def who_tainted(node: ManagedNode) -> str:
     found = [one for one in node.metadata.managed_fields if _has_taints(one)]
     last = max(found, key=lambda one: one.time.timestamp() if one.time is not None else 0.0, default=None)
     if last is None:
-        return "somebody"
+        return "an unknown client"
     when = f" at {second_time(last.time)}" if last.time is not None else ""
     return f"{last.manager[:_TOLD_MAX]!r} ({last.operation}{when})"
 
@@ -70,7 +70,7 @@ def _has_taints(one: ManagedFields) -> bool:
 
 def taken_off(taint: LockTaint, who: str) -> EventText:
     """Return what is said of a taint that *who* put on a Node that is not locked."""
-    note = f"the taint {taint.key} is taken off: no lock needs it; {who} wrote the Node's taints last"
+    note = f"the taint {taint.key} is removed, because no lock needs it; {who} wrote the Node's taints last"
     return EventText(reason=NodeReason.STRAY_LOCK_TAINT, action="Unlock", note=note, type="Warning")
 
 

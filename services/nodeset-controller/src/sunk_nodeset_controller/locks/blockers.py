@@ -17,7 +17,7 @@ from sunk_kube.pods import Pod
 from sunk_nodeset_controller.locks.pods_in_the_way import may_run
 
 NAMED: Final = 10
-"""So many Pods are told of; the rest are as much in the way."""
+"""So many Pods are named; the rest are as much in the way."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ def blocking(
 
 
 def _unknown_daemon(pod: Pod, why: str) -> BlockingPod:
-    because = f"whether its DaemonSet exists is not known, so it is not asked to leave: {why}"
+    because = f"it is not known whether its DaemonSet exists, so it is not evicted: {why}"
     return BlockingPod(pod=pod.key, because=because[:REASON_MAX])
 
 
@@ -81,7 +81,7 @@ def _blocking_pod(
         return BlockingPod(pod=pod.key, because=because)
     if refusal is not None:
         return BlockingPod(pod=pod.key, since=refusal.since, because=refusal.because[:REASON_MAX])
-    return BlockingPod(pod=pod.key, because="it is not asked to leave yet")
+    return BlockingPod(pod=pod.key, because="it is not evicted yet")
 
 
 def _leaving(pod: Pod, ends: datetime, now: datetime) -> str:

@@ -30,10 +30,11 @@ def eviction_event(
     locked = f"Node {kube_node} is locked for {_jobs(holders)}: Pod {deed.pod.key}"
     if deed.how == "delete":
         reason, action = EvictionReason.DELETING_FOR_SLURM, "Deleting"
-        note = f"{locked} is deleted, because its eviction was refused for {clearing.delete_after_s or 0:g} s"
+        refused_s = f"{clearing.delete_after_s or 0:g} s"
+        note = f"{locked} is deleted, because Kubernetes refused its eviction for {refused_s}"
     else:
         reason, action = EvictionReason.EVICTING_FOR_SLURM, "Evicting"
-        note = f"{locked} is evicted, because no toleration lets it stay there for good"
+        note = f"{locked} is evicted, because no toleration lets it stay there"
     return EventText(reason=reason, action=action, note=note, type="Warning")
 
 

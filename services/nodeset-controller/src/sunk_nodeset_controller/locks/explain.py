@@ -33,8 +33,8 @@ def findings(
     if not lock.holders and lock.is_tainted:
         found.append(
             Finding(
-                what="locked without a holder",
-                would_change="the lock goes after its linger, or a job takes it",
+                what="locked, and no job holds the lock",
+                would_change="the nodeset-controller ends the lock after its linger time, or a job takes it",
             )
         )
     if not lock.is_tainted:
@@ -46,10 +46,12 @@ def findings(
 def _waits(holder: Holder, kept: Sequence[BlockingPod]) -> Finding:
     pods = "; ".join(f"{one.pod}: {one.because or 'in the way'}" for one in kept)
     return Finding(
-        what=f"not locked for job {holder.job} yet, {holder.level}",
+        what=f"not locked for job {holder.job} yet ({holder.level})",
         since=holder.since,
         because=pods[:REASON_MAX],
-        would_change="these Pods leave" if kept else "the next look finds no Pod in the way",
+        would_change="these Pods leave"
+        if kept
+        else "the nodeset-controller looks again and finds no Pod in the way",
     )
 
 
@@ -60,8 +62,8 @@ def _held(lock: NodeLock, granted: Iterable[Holder]) -> Finding:
     return Finding(
         what=f"{lock.value} for jobs {jobs}"[:REASON_MAX],
         since=since,
-        because="their prologs asked for it, or Slurm runs them here",
-        would_change="each ends by its epilog, or when Slurm no longer has it here",
+        because="the prologs of these jobs requested the lock, or Slurm runs them here",
+        would_change="the lock of a job ends with its epilog, or when Slurm no longer has the job here",
     )
 
 
@@ -69,12 +71,11 @@ def _would_leave(others: Sequence[Pod], measure: EvictionPolicy) -> list[Finding
     """Return which Pods a lock would drive out; a daemon comes back at once where nothing keeps it away."""
     if not others:
         return []
-    is_ours = measure.taint.evicts
-    how = "evicted by us" if is_ours else "driven out by Kubernetes"
+    remover = "the nodeset-controller" if measure.taint.evicts else "Kubernetes"
     daemons = [pod.key for pod in others if _is_daemon(pod)]
     found = [
         Finding(
-            what=f"{len(others)} Pods would be {how}",
+            what=f"a lock would have {remover} remove {len(others)} Pods",
             because=", ".join(sorted(pod.key for pod in others))[:REASON_MAX],
             would_change=f"a toleration of {measure.taint.key} lets a Pod stay",
         )
@@ -82,9 +83,9 @@ def _would_leave(others: Sequence[Pod], measure: EvictionPolicy) -> list[Finding
     if daemons:
         found.append(
             Finding(
-                what=f"{len(daemons)} of them are daemons",
+                what=f"{len(daemons)} of these Pods belong to DaemonSets",
                 because=", ".join(sorted(daemons))[:REASON_MAX],
-                would_change="their templates tolerate the taint",
+                would_change="the templates of these DaemonSets tolerate the taint",
             )
         )
     return found

@@ -18,6 +18,6 @@ PODS_DRIVEN = Counter(
 )
 DAEMONS_DRIVEN = Gauge(
     "sunk_lock_daemonsets_driven_out",
-    "DaemonSets whose Pods each lock drives out, as found when we began to lead.",
+    "DaemonSets whose Pods each lock drives out, as found when this replica began to lead.",
     ["slurm_cluster"],
 )

@@ -64,7 +64,9 @@ class Reboots:
         """
         cluster = self._pods.cluster
         if not self._settings.is_permitted:
-            return Refused(code="forbidden", reason=f"cluster {cluster} may not reboot Nodes: set {VALUE}")
+            return Refused(
+                code="forbidden", reason=f"Slurm cluster {cluster} may not reboot Nodes: set {VALUE}"
+            )
         self._pods.require_settled()  # It names the Node.
         self._nodes.require_complete()
         pod = self._pods.get(request.node)
@@ -79,7 +81,7 @@ class Reboots:
             type=self._settings.condition,
             status="True",
             reason=self._settings.reason,
-            message=cut(f"reboot of {request.node} asked for by {request.who}"),
+            message=cut(f"{request.who} requested a reboot of {request.node}"),
         )
         body = patch(node.metadata, node.status.conditions, MetadataPatch(conditions=(wanted,)), now())
         if body is not None:
@@ -87,7 +89,7 @@ class Reboots:
             body["metadata"] = {"resourceVersion": node.metadata.resource_version}
             await self._kube.mark_node(node, body)
             fields = {"node": request.node, "kube_node": node.metadata.name, "who": request.who}
-            log.info("reboot asked for", extra=fields)
+            log.info("reboot requested", extra=fields)
         return Noted()
 
 
@@ -101,7 +103,7 @@ def _refusal(cluster: str, name: str, pod: KubePodState, node: Node) -> Reply | 
     is_gone, is_owner = pod.phase == "gone", owner == (cluster, name)
     if is_owner and is_gone:
         return Later(
-            reason=f"the Pod of {name} is gone: Node {kube_node} is rebooted when it has the next one"
+            reason=f"the Pod of {name} is gone: Node {kube_node} is rebooted when it has the next Pod"
         )
     if is_owner:
         return None
@@ -110,4 +112,4 @@ def _refusal(cluster: str, name: str, pod: KubePodState, node: Node) -> Reply | 
         return Refused(
             code="unknown_node", reason=f"{name} has no Pod, and its former Node {kube_node} {other}"
         )
-    return Later(reason=f"Node {kube_node} of {name} {other} by its labels: they may be late")
+    return Later(reason=f"by its labels, Node {kube_node} of {name} {other}; the labels may be late")

@@ -255,7 +255,7 @@ class Executor:
         try:
             reply = await ask(views.bus, views.cluster, question, timeout_s=CONFIRM_S)
         except TransientError as error:
-            log.warning("requeue unheard", extra={**fields, "error": str(error)})
+            log.warning("requeue not answered", extra={**fields, "error": str(error)})
         else:
             log.info("requeue asked", extra={**fields, "reply": type(reply).__name__})
 

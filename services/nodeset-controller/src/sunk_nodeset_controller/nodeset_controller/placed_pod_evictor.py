@@ -51,5 +51,5 @@ class PlacedPodEvictor:
         except SunkError as error:
             log.info("eviction waits", extra={"nodeset": key, "pod": pod, "error": str(error)})
             return str(error)
-        log.info("guest evicted", extra={"nodeset": key, "pod": pod})
+        log.info("placed pod evicted", extra={"nodeset": key, "pod": pod})
         return ""

@@ -220,7 +220,7 @@ class NodeSetLoop:
         refused = ""
         try:
             await self._kube.apply_budget(budget(nodeset))
-        except ConflictError as error:  # Somebody else's, or somebody has changed ours.
+        except ConflictError as error:  # Another client's, or another client has changed ours.
             refused = f"no disruption budget: {error}"
         except KubeRejectedError as error:
             refused = f"no disruption budget: {error}"

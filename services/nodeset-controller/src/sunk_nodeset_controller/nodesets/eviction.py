@@ -42,7 +42,7 @@ def update_event(nodeset: str, placed_pod: EvictPlacedPod) -> EventText:
     """Return why *placed_pod* is about to be evicted for the NodeSet with the key *nodeset*."""
     job = "" if placed_pod.job is None else f", of Slurm job {placed_pod.job},"
     note = (
-        f"Slurm node {placed_pod.node} is emptied for an update of NodeSet {nodeset}: "
+        f"an update of NodeSet {nodeset} empties Slurm node {placed_pod.node}: "
         f"Pod {placed_pod.namespace}/{placed_pod.name}{job} is evicted"
     )
     return EventText(reason=EvictionReason.EVICTING_FOR_UPDATE, action="Evicting", note=note, type="Warning")

@@ -75,10 +75,10 @@ def refusal(nodeset: NodeSet, nodesets: Iterable[NodeSet], clusters: Collection[
     """Return why *nodeset* is not carried out; nothing if it is."""
     cluster = nodeset.spec.cluster
     if cluster not in clusters:
-        return f"Slurm cluster {cluster!r} is not one of ours: {', '.join(sorted(clusters))}"
+        return f"Slurm cluster {cluster!r} is not in `clusters` of helm/sunk: {', '.join(sorted(clusters))}"
     holder = cluster_holders(nodesets).get(cluster, nodeset.metadata.namespace)
     if holder != nodeset.metadata.namespace:
-        return f"Slurm cluster {cluster!r} is that of namespace {holder}"
+        return f"Slurm cluster {cluster!r} belongs to namespace {holder}"
     return ""
 
 

@@ -128,7 +128,7 @@ def _conditions(seen: Observed, found: Plan, counts: NodeSetStatus) -> tuple[Con
     former = condition(seen.nodeset.status.conditions, UPDATED)
     if not found.invalid or former is None or former.status != "False":
         return kept
-    return (*kept, former)  # Its time says when the update began that goes on with a mended template.
+    return (*kept, former)  # Its time says when the update began that goes on with a corrected template.
 
 
 def _accepted(found: Plan) -> Condition:
@@ -138,7 +138,7 @@ def _accepted(found: Plan) -> Condition:
 
 
 def _leaving(seen: Observed) -> Condition:
-    message = f"{len(seen.pods)} Pods are to go{waits(seen)}"
+    message = f"{len(seen.pods)} Pods are to be deleted{waits(seen)}"
     return NodeSetReason.BEING_DELETED.condition(READY, "False", message)
 
 
@@ -146,7 +146,7 @@ def _updated(seen: Observed, found: Plan, counts: NodeSetStatus) -> Condition:
     current, updated = counts.current_number_scheduled, counts.updated_number_scheduled
     if updated == current:
         return NodeSetReason.ALL_UPDATED.condition(UPDATED, "True")
-    message = f"{updated} of {current} Pods are of the present template{held_up(seen, found)}"
+    message = f"{updated} of {current} Pods have the current template{held_up(seen, found)}"
     return NodeSetReason.PODS_OUTDATED.condition(UPDATED, "False", message)
 
 
@@ -164,7 +164,7 @@ def _scheduled(seen: Observed, found: Plan, counts: NodeSetStatus) -> Condition:
         message = f"{current} of {desired} Pods exist{_taken(seen)}"
         return NodeSetReason.PODS_MISSING.condition(SCHEDULED, "False", message)
     if unplaced := [words for pod in seen.pods if (words := _unplaced(pod))]:
-        message = f"not on their Nodes yet{_grouped(unplaced, 'Pod')}"
+        message = f"Pods are not on their Nodes yet{_grouped(unplaced, 'Pod')}"
         return NodeSetReason.PODS_UNSCHEDULABLE.condition(SCHEDULED, "False", message)
     message = f"feasible Nodes: {counts.number_feasible}{why}"
     return NodeSetReason.ALL_SCHEDULED.condition(SCHEDULED, "True", message)
@@ -178,7 +178,7 @@ def _why(found: Plan) -> str:
 def _taken(seen: Observed) -> str:
     """Say which names Pods of no NodeSet have."""
     names = sorted(seen.name_conflicts)
-    return f"; names that other Pods have: {named(names)}" if names else ""
+    return f"; other Pods have these names already: {named(names)}" if names else ""
 
 
 def _grouped(reasons: Iterable[str], what: str) -> str:
@@ -228,7 +228,7 @@ def _unplaced(pod: Pod) -> str:
 
 def _known(seen: Observed) -> Condition:
     if seen.doubt is None:
-        return NodeSetReason.HEARD.condition(SLURM_KNOWN, "True")
+        return NodeSetReason.SLURM_ANSWERS.condition(SLURM_KNOWN, "True")
     return seen.doubt.reason.condition(SLURM_KNOWN, "False", seen.doubt.message)
 
 

@@ -21,9 +21,9 @@ def held_up(seen: Observed, found: Plan) -> str:
 
 
 def waits(seen: Observed) -> str:
-    """Say which condemned Pods are still waited for, and why, and why nobody else is chosen."""
+    """Say which condemned Pods are still waited for, and why, and why no other Pod is chosen."""
     names = condemned_names(seen)
-    doubt = f"; nobody is chosen: {seen.doubt.message}" if seen.doubt is not None else ""
+    doubt = f"; no other Pod is chosen: {seen.doubt.message}" if seen.doubt is not None else ""
     if not names:
         return doubt
     shown = named(names)
@@ -35,10 +35,10 @@ def waits(seen: Observed) -> str:
     words = [f"jobs run on {busy} of them"] if busy else []
     words += [f"Slurm does not know {unknown} of them"] if unknown else []
     down = sum(state is not None and state.is_down and not state.is_drain for state in states)
-    words += [f"{down} of them DOWN, to be drained by the syncer first"] if down else []
+    words += [f"{down} of them DOWN, which the syncer drains first"] if down else []
     empty = sum(state is not None and state.is_drain and not state.is_busy for state in states)
     words += [f"{empty} of them drained and idle"] if empty else []
-    return f"; {shown}: {', '.join(words) or 'being drained'}{doubt}"
+    return f"; {shown}: {', '.join(words) or 'the syncer drains them'}{doubt}"
 
 
 def _not_usable(pods: list[Member]) -> str:
@@ -47,10 +47,9 @@ def _not_usable(pods: list[Member]) -> str:
     if not found:
         return ""
     found_names = named([f"{one.name} ({cut(one.unusable, REASON_MAX)})" for one in found])
-    them = "them" if found[1:] else "it"
     return (
-        f"; updated, and of no use yet: {found_names}; "
-        f"the others wait for {them}: mend {them}, change the template, or raise maxUnavailable"
+        f"; Slurm cannot use the nodes of these updated Pods: {found_names}. The update waits. "
+        "Fix them, change the template, or raise maxUnavailable"
     )
 
 
@@ -59,7 +58,7 @@ def _missed(seen: Observed, pods: list[Member]) -> str:
     if not seen.nodeset.spec.is_rolling:
         return ""
     names = sorted(one.name for one in pods if one.is_missed and not (one.is_updated and one.unusable))
-    return f"; not available, and counted: {named(names)}" if names else ""
+    return f"; other Pods that count as unavailable: {named(names)}" if names else ""
 
 
 def _failed(seen: Observed, found: Plan) -> str:
@@ -67,8 +66,8 @@ def _failed(seen: Observed, found: Plan) -> str:
     if not found.failed or not seen.nodeset.spec.is_rolling:
         return ""
     return (
-        f"; not ready since it began, and counted: {named(sorted(found.failed))}; "
-        "mend, relabel or delete such a Node, or raise maxUnavailable"
+        "; Nodes that became not ready during the update count as unavailable: "
+        f"{named(sorted(found.failed))}. Fix, relabel or delete them, or raise maxUnavailable"
     )
 
 
@@ -87,7 +86,7 @@ def _stuck(found: Plan) -> str:
     pods = sorted(found.stuck.items())
     words = [f"; {name} cannot be evicted: {cut(why, MESSAGE_MAX)}" for name, why in pods[:NAMES_MAX]]
     if pods[NAMES_MAX:]:
-        words.append(f"; neither can {len(pods) - NAMES_MAX} more")
+        words.append(f"; {len(pods) - NAMES_MAX} more cannot be evicted either")
     return "".join(words)
 
 

@@ -11,7 +11,9 @@ from sunk_kube.objects import Condition
 from sunk_nodeset_controller.metadata import MetadataPatch, cut
 from sunk_nodeset_controller.reasons import NodeReason
 
-NOT_HEARD_MESSAGE: Final = "Slurm was not heard for long; its NodeSet says since when"
+NOT_HEARD_MESSAGE: Final = (
+    "No news from Slurm for a long time; the NodeSet's condition SlurmKnown has the time"
+)
 
 NOT_IN_SLURM_MESSAGE: Final = "Slurm no longer knows the node"
 _NO_LABELS: Final[dict[str, str | None]] = dict.fromkeys(

@@ -17,8 +17,8 @@ from sunk_nodeset_controller.slurm_health import StaleReason
 
 FINDINGS_MAX: Final = 32
 _CONDEMNED: Final = {
-    "update": "a new template; its NodeSet puts it back when the old template is put back",
-    "scale-down": "fewer Pods are wanted; it stays if spec.replicas grows again",
+    "update": "the template has changed; the Pod stays if the NodeSet gets the old template again",
+    "scale-down": "the NodeSet wants fewer Pods; the Pod stays if spec.replicas grows again",
     "deletion": "its NodeSet is being deleted",
 }
 
@@ -58,19 +58,19 @@ def _pod(seen: Explained) -> Iterator[Finding]:
             what="its Pod is gone",
             since=state.ready_changed,
             because=f"no Pod {state.namespace}/{state.pod} exists",
-            would_change="its NodeSet makes it anew as soon as the Node is feasible",
+            would_change="the NodeSet creates it again when the Node fits again",
         )
         return
     why = pod.metadata.annotations.get(wk.ANNOTATION_CONDEMNED)
     if why is not None:
         yield Finding(
-            what=f"its Pod is to go: {why}",
+            what=f"its Pod is to be deleted: {why}",
             because=_CONDEMNED.get(why, ""),
-            would_change="it goes when its Slurm node is drained and idle",
+            would_change="the nodeset-controller deletes it when its Slurm node is drained and idle",
         )
     if given_features(pod) is None:
         yield Finding(
-            what=f"its features are not read: the annotation {wk.ANNOTATION_FEATURES} is too long",
+            what=f"the services ignore its features: the annotation {wk.ANNOTATION_FEATURES} is too long",
             because=f"it has more than {FEATURES_CHARS_MAX} characters",
             would_change=f"kubectl annotate pod -n {state.namespace} {state.pod} {wk.ANNOTATION_FEATURES}-",
         )
@@ -125,14 +125,18 @@ def _nodeset(seen: Explained) -> Iterator[Finding]:
         yield Finding(
             what="its NodeSet is being deleted",
             since=since,
-            would_change="it ends when its last Pod is gone",
+            would_change="its last Pod is gone",
         )
     accepted = condition(nodeset.status.conditions, "Accepted")
     if accepted is not None and accepted.status == "False":
         since = accepted.last_transition_time
-        yield Finding(what="its NodeSet is refused", since=since, because=accepted.message)
+        yield Finding(
+            what="the nodeset-controller refuses its NodeSet", since=since, because=accepted.message
+        )
 
 
 def _doubts(seen: Explained) -> Iterator[Finding]:
     if seen.doubt is not None:
-        yield Finding(what="what Slurm says is not relied upon", because=seen.doubt.message)
+        yield Finding(
+            what="the state of Slurm is too old to rely on, or incomplete", because=seen.doubt.message
+        )

@@ -43,7 +43,7 @@ async def claim(kube: KubeClient, namespace: str, name: str, pod_scope: PodScope
                 "scheduler.scope of one of them"
             )
         if left.ceded:
-            log.warning("the common name is another scheduler's", extra={"cluster": left.ceded})
+            log.warning("another scheduler has the common name", extra={"cluster": left.ceded})
         return left.names
 
 

@@ -187,7 +187,7 @@ class PlaceholderJobs:
             metrics.DOUBLED.inc()
             named = " and ".join(str(job) for job in ours)
             raise SlurmUnavailableError(
-                f"Slurm jobs {named} carry the mark of {owner.name}: cancel the wrong one"
+                f"Slurm jobs {named} have the mark of {owner.name}: cancel the wrong one"
             )
         self._unsure.pop((uid, attempt), None)
         return ours[0] if ours else None

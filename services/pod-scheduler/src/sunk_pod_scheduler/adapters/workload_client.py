@@ -118,12 +118,12 @@ class JobSet(KubeObject, frozen=True):
         """Why its Pods are never all there at once."""
         policy = self.spec.startup_policy
         if policy is not None and policy.startup_policy_order == "InOrder":
-            return "makes some of its Jobs only when others are ready (startupPolicy: InOrder)"
+            return "creates some of its Jobs only when others are ready (startupPolicy: InOrder)"
         for found in self.spec.replicated_jobs:
             if found.depends_on:
-                return f"makes the Jobs {found.name} only when others are so far (dependsOn)"
+                return f"creates the Jobs {found.name} only when others are ready or complete (dependsOn)"
             if not found.template.spec.are_all_at_once:
-                return f"has Jobs {found.name} of more completions than parallelism"
+                return f"has Jobs {found.name} with more completions than parallelism"
         return ""
 
 
@@ -173,8 +173,8 @@ class WorkloadClient:
         found = await self._size(membership)
         if max(found.count or 0, found.declared or 0) <= SIZE_MAX:
             return found
-        many = f"{membership.title} has {found.count} Pods, and no more than {SIZE_MAX} are placed together"
-        return Size(problem=f"{many}: {ANNOTATION_GANG}: none places its Pods one by one")
+        many = f"{membership.title} has {found.count} Pods, and at most {SIZE_MAX} can be placed together"
+        return Size(problem=f"{many}: set {ANNOTATION_GANG}: none to place Pods one by one")
 
     async def _size(self, membership: GangMembership) -> Size:
         if membership.kind == "Job":
@@ -190,18 +190,18 @@ class WorkloadClient:
             return Size(count=count)
         if count:
             return Size(
-                problem=f"{membership.title} {problem}: {ANNOTATION_GANG}: none places its Pods one by one"
+                problem=f"{membership.title} {problem}: set {ANNOTATION_GANG}: none to place Pods one by one"
             )
-        why = problem or "does not say how many Pods it has"
-        return Size(problem=f"{membership.title} {why}: {ANNOTATION_GANG_SIZE} must, on each of its Pods")
+        why = problem or "does not specify its number of Pods"
+        return Size(problem=f"{membership.title} {why}: set {ANNOTATION_GANG_SIZE} on each of its Pods")
 
     async def _of_job_set(self, membership: GangMembership) -> tuple[int, str]:
         found = await self._client.find(JOB_SETS, membership.name, membership.namespace)
-        return (0, "is not there") if found is None else (found.size, found.problem)
+        return (0, "does not exist") if found is None else (found.size, found.problem)
 
     async def _of_pod_group(self, membership: GangMembership) -> tuple[int, str]:
         found = await self._client.find(POD_GROUPS, membership.name, membership.namespace)
-        return (0, "is not there") if found is None else (found.spec.min_member, "")
+        return (0, "does not exist") if found is None else (found.spec.min_member, "")
 
     async def _job(self, membership: GangMembership) -> KubeJob:
         found = await self._client.find(JOBS, membership.name, membership.namespace)

@@ -23,9 +23,9 @@ from sunk_pod_scheduler.gangs.model import (
     GangAction,
     GangSeen,
     Message,
+    Notify,
     SubmitGang,
     SyncMemberStates,
-    Tell,
 )
 from sunk_pod_scheduler.gangs.ownership import AnySeen, Pods, admin_comment, name, owner, seated, settled
 from sunk_pod_scheduler.placement.actions import (
@@ -41,9 +41,9 @@ from sunk_pod_scheduler.placement.actions import (
     RecordReason,
     Refuse,
     ReleaseJob,
+    ReportLoss,
     Resume,
     Submit,
-    TellLoss,
     Wait,
 )
 from sunk_pod_scheduler.placement.end_reasons import by_whom
@@ -87,7 +87,7 @@ class Executor:
             case Wait():
                 await self._confirm(seen)
                 return action.after_s
-            case Tell():
+            case Notify():
                 await self._confirm(seen)
                 await self._notifier.notify(pods, action.notes)
                 return action.after_s
@@ -95,7 +95,7 @@ class Executor:
                 await self._record(action.state, seen, pods)
             case Refuse() | RecordReason():
                 await self._record_reason(action, seated(seen, pods))
-            case TellLoss():
+            case ReportLoss():
                 await self._report_job_lost(action.state, seen, pods)
             case Submit():
                 await self._submitter.submit(action.attempt, None, seen, pods)
@@ -212,7 +212,9 @@ class Executor:
             )
         if note.reason is PodReason.CUT_OFF:  # The Pods run: they are scheduled.
             for pod in ours:
-                log.warning("a script is cut off, as are many", extra={"pod": pod.key, "job": state.job})
+                log.warning(
+                    "many scripts are cut off, this one too", extra={"pod": pod.key, "job": state.job}
+                )
                 self._pods.warn(pod, note.reason, note.text)
         else:
             await self._notifier.notify_all(ours, note)
@@ -248,7 +250,7 @@ class Executor:
                 action.job, action.priority, admin_comment(seen), owner(seen), has_lost=has_lost
             )
         except SlurmRejectedError as error:
-            text = f"Slurm refuses for job {action.job}: {error}"
+            text = f"Slurm refuses to release job {action.job}: {error}"
             note = Message(reason=PodReason.RELEASE_REFUSED, text=text, is_warning=True)
             await self._notifier.notify_all(seated(seen, pods), note)
             raise

@@ -36,7 +36,8 @@ from sunk_slurm.submission import JobDescription
 log = logging.getLogger(__name__)
 
 UNAVAILABLE: Final = Message(
-    reason=PodReason.SLURM_UNAVAILABLE, text="Slurm does not answer; the Pod is submitted once it does"
+    reason=PodReason.SLURM_UNAVAILABLE,
+    text="Slurm does not answer; the pod-scheduler submits the Pod's job when Slurm answers",
 )
 NO_NODE_ATTEMPTS: Final = 5
 """From then on it is no longer until the next: a NodeSet's Pods may be on their way to Slurm."""
@@ -193,7 +194,7 @@ def _refused(error: SlurmRejectedError, qos: str, priority_class: str) -> str:
     """Return Slurm's words, and where its QoS comes from if that is what Slurm does not take."""
     if not priority_class or error.number != INVALID_QOS:
         return str(error)
-    return f"{error}; PriorityClass {priority_class} means QoS {qos} by scheduler.priorityClasses"
+    return f"{error}; scheduler.priorityClasses gives PriorityClass {priority_class} the QoS {qos}"
 
 
 def _least(gang: Gang | None) -> int:
@@ -202,9 +203,9 @@ def _least(gang: Gang | None) -> int:
 
 def _no_node(seen: AnySeen, gang: Gang | None) -> str:
     if gang is None:
-        return "no Slurm node fits what the Pod asks of its Node"
+        return "no Slurm node fits what the Pod requires of its Node"
     few = nodes_at_least(gang)
-    return f"there are not {few} Slurm nodes that fit what the Pods of {name(seen)} ask"
+    return f"fewer than {few} Slurm nodes fit what the Pods of {name(seen)} require"
 
 
 def _put_off(intent: PlacementState, reason: str, *, last: int | None = None) -> PlacementState:

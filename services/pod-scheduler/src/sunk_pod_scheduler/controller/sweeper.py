@@ -94,11 +94,11 @@ class Sweeper:
     def _report_copied_mark(self, job: int, mark: Mark, pod: Pod | None) -> None:
         """Say that *job* carries the mark of another job's Pod: copied, so nothing is done to it."""
         metrics.DOUBLED.inc()
-        log.error("a job carries the mark of another", extra={"job": job, "pod": mark.pod})
+        log.error("a job has the mark of another", extra={"job": job, "pod": mark.pod})
         if pod is None or pod.metadata.uid != mark.uid or mark.uid in self._copied:
             return
         self._copied = {uid for uid in self._copied if self._placements.get(uid) is not None} | {mark.uid}
-        text = f"Slurm job {job} carries the mark of {pod.key}'s job"
+        text = f"Slurm job {job} has the mark of {pod.key}'s job"
         self._pods.warn(pod, PodReason.MARK_COPIED, text)
 
     async def _claim_again(self, job: int, mark: Mark, pod: Pod) -> None:

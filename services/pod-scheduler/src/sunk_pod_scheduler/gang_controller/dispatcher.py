@@ -22,7 +22,7 @@ from sunk_pod_scheduler.controller.reconciler import Reconciler
 from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
 from sunk_pod_scheduler.gangs.decide import decide_gang
 from sunk_pod_scheduler.gangs.explain import explain_member
-from sunk_pod_scheduler.gangs.model import GangAction, SubmitGang, Tell
+from sunk_pod_scheduler.gangs.model import GangAction, Notify, SubmitGang
 from sunk_pod_scheduler.gangs.ownership import Pods
 from sunk_pod_scheduler.placement import marks
 from sunk_pod_scheduler.placement.actions import Wait
@@ -117,12 +117,12 @@ class GangDispatcher:
                     uids = [member.uid for member in action.gang.members if not member.is_empty]
                     if not self._snapshotter.index.hold(gang, uids):
                         return ASK_AGAIN_S
-                is_idle = isinstance(action, (Wait, Tell))
+                is_idle = isinstance(action, (Wait, Notify))
                 with nullcontext() if is_idle else self._acting(action, gang, pods):
                     again_s = await self._executor.apply(action, seen, pods)
                 if isinstance(action, Wait) and action.is_patient and again_s is not None:
                     return requeue_after_s(again_s, gang, self._snapshotter.index.known)
-                if isinstance(action, (Wait, Tell)) or again_s is not None:
+                if isinstance(action, (Wait, Notify)) or again_s is not None:
                     return again_s
                 if is_another(seen.placement, self._placements.get(gang)):
                     self._mailbox.forget(gang)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from sunk_events.placements import Gang, GangMember, PlacementPhase, PlacementState
 from sunk_pod_scheduler.gangs.job_shape import common, shape
-from sunk_pod_scheduler.gangs.model import GangAction, GangSeen, MemberSeen, Message, SubmitGang, Tell
+from sunk_pod_scheduler.gangs.model import GangAction, GangSeen, MemberSeen, Message, Notify, SubmitGang
 from sunk_pod_scheduler.gangs.ownership import newest
 from sunk_pod_scheduler.placement.actions import Record, Wait
 from sunk_pod_scheduler.placement.gang_membership import GangOptions
@@ -48,10 +48,10 @@ def form(  # noqa: PLR0911 - a table of cases
             reason=PodReason.WAITING_FOR_GANG,
             text=f"{_name(seen)}: {len(bad)} of its Pods cannot be passed to Slurm",
         )
-        return Tell(notes={member.uid: bad.get(member.uid, waits) for member in free})
+        return Notify(notes={member.uid: bad.get(member.uid, waits) for member in free})
     if problems := _problems(seen, free):
         notes = dict.fromkeys((member.uid for member in free), _refusal(problems))
-        return Tell(notes=notes, after_s=LOOK_AGAIN_S if seen.size_problem else None)
+        return Notify(notes=notes, after_s=LOOK_AGAIN_S if seen.size_problem else None)
     if seen.size is None:
         return Wait(ASK_AGAIN_S)
     if len(free) < seen.size:
@@ -98,23 +98,24 @@ def _problems(seen: GangSeen, free: list[MemberSeen]) -> tuple[str, ...]:
     asked = [member.wanted for member in free if member.wanted is not None]
     if any(common(wanted) != common(asked[0]) for wanted in asked):
         problems.append(
-            f"the Pods of {_name(seen)} differ in what they ask of Slurm: one job has one account, "
+            f"the Pods of {_name(seen)} differ in what they request from Slurm: one job has one account, "
             "partition, QoS, user, GPU type and so on"
         )
     if (wishes := len({member.wish for member in free})) > WISHES_MAX:
         problems.append(
-            f"the Pods of {_name(seen)} ask for {wishes} kinds of Nodes by nodeSelector, node affinity and "
+            f"the Pods of {_name(seen)} require {wishes} kinds of Nodes by nodeSelector, node affinity and "
             f"tolerations: one job has {WISHES_MAX} at most"
         )
     per_node = first.terms.members_per_node
     declared = first.terms.size or seen.declared or seen.size
     if declared is not None and declared % per_node:  # Some may have succeeded: then one node has fewer.
         problems.append(
-            f"sunk.coreweave.com/gang-members-per-node: {declared} Pods cannot be put on nodes by {per_node}"
+            f"sunk.coreweave.com/gang-members-per-node: {declared} Pods cannot be divided into groups of "
+            f"{per_node}, one group on each node"
         )
     if per_node > 1 and (twice := _shared_port(free)):
         problems.append(
-            f"spec.containers[].ports[].hostPort: {twice} is asked for by two Pods of {_name(seen)}, and "
+            f"spec.containers[].ports[].hostPort: two Pods of {_name(seen)} request {twice}, and "
             f"gang-members-per-node puts {per_node} on one node"
         )
     least = first.terms.min_available
@@ -156,7 +157,7 @@ def _incomplete(
         is_warning=is_late,
     )
     notes = dict.fromkeys((member.uid for member in free), note)
-    return Tell(notes=notes, after_s=None if is_late else (last - waited).total_seconds())
+    return Notify(notes=notes, after_s=None if is_late else (last - waited).total_seconds())
 
 
 def _missing(free: Iterable[MemberSeen], size: int) -> str:
@@ -228,7 +229,9 @@ def _adopted(seen: GangSeen, now: datetime) -> GangAction | None:
         phase=phase,
         attempt=claim.attempt + 1 if is_taken else claim.attempt,
         job=claim.job if _is_there(job) or was_theirs else None,
-        reason="what was stored of the gang was lost, and some of it is gone" if phase == "ending" else "",
+        reason="the stored state of the gang was lost, and some of its Pods or its job are gone"
+        if phase == "ending"
+        else "",
         lost=now if runs and (is_gone or (_is_there(job) and is_told_lost)) else None,
         lost_job=claim.job if is_taken and claim.is_signed else None,
         created=ranked[0].pod.created,

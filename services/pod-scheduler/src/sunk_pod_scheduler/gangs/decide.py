@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from sunk_events.placements import Gang, PlacementPhase, PlacementState
 from sunk_pod_scheduler.gangs.assembly import form, full
 from sunk_pod_scheduler.gangs.member_states import member_states_behind
-from sunk_pod_scheduler.gangs.model import DeleteMembers, GangAction, GangSeen, SubmitGang, Tell
+from sunk_pod_scheduler.gangs.model import DeleteMembers, GangAction, GangSeen, Notify, SubmitGang
 from sunk_pod_scheduler.gangs.ranks import distinct, fitted, ordered, seated, unseated
 from sunk_pod_scheduler.gangs.running import (
     are_enough,
@@ -38,8 +38,8 @@ from sunk_pod_scheduler.placement.actions import (
     GiveUp,
     MarkStarted,
     Record,
+    ReportLoss,
     Submit,
-    TellLoss,
     Wait,
 )
 from sunk_pod_scheduler.placement.decide import decide
@@ -61,12 +61,12 @@ def decide_gang(seen: GangSeen, now: datetime, limits: Limits) -> GangAction:
         return behind
     if record is None or record.roster is None:
         action = form(seen, now, limits)
-        is_idle = isinstance(action, Tell) or action == Wait()
+        is_idle = isinstance(action, Notify) or action == Wait()
         return Forget() if seen.is_overtaken and is_idle else action
     action = _BY_PHASE[record.phase](seen, record, record.roster, now, limits)
     if isinstance(action, Wait) and record.phase not in {"ending", "ended"}:
         others = full(seen, record.roster)
-        return Tell(notes=others, after_s=action.after_s) if others else action
+        return Notify(notes=others, after_s=action.after_s) if others else action
     return action
 
 
@@ -110,16 +110,16 @@ def _of_gang(  # noqa: PLR0911 - a table of cases
             nodes = ordered(seen.job.nodes, seen.switches)
             found = seated(fitted(gang, nodes), nodes)
             if found is None:
-                too_few = f"job {seen.job.job} has not the gang's nodes"
+                too_few = f"job {seen.job.job} does not have the gang's nodes"
                 return given_up(_again(pod, action.state, gang, too_few, now), seen.job)
             return Record(state=replace(action.state, node="", roster=found))
         case GiveUp():
             return replace(action, state=_unplaced(seen, action.state, gang, now))
         case Record() if action.state.job is None and action.state.phase == "submitted":
             return Record(state=_unplaced(seen, action.state, gang, now))
-        case TellLoss() if action.state.lost is not None:
+        case ReportLoss() if action.state.lost is not None:
             return action
-        case Bind() | DeletePod() | TellLoss():
+        case Bind() | DeletePod() | ReportLoss():
             return Wait(ASK_AGAIN_S)  # Steps of a Pod that is started or bound, which a gang takes elsewhere.
         case _:
             return action
@@ -157,11 +157,13 @@ def _binding(  # noqa: C901, PLR0911 - a table of cases
         if found is None or not member.node:
             continue  # It has succeeded, or died, and is gone.
         if found.pod.kube_node and found.pod.kube_node != seen.kube_nodes[member.node]:
-            return ends(record, f"Pod {member.pod} is bound to another Node than its seat's", now)
+            return ends(record, f"Pod {member.pod} is bound to a Node that is not the Node of its seat", now)
         if not found.pod.kube_node and found.node_problem:
             return given_up(_again(pod, record, gang, found.node_problem, now), job, PodReason.NODE_UNSUITED)
     if not job.is_marked:
-        wiped = _again(pod, record, gang, f"job {job.job} no longer carries our mark in its Extra", now)
+        wiped = _again(
+            pod, record, gang, f"job {job.job} no longer has the pod-scheduler's mark in its Extra", now
+        )
         return given_up(wiped, job) if job.is_ours else wiped
     binding = bind(seen, gang) if seen.ungranted == () or record.lost is None else None
     if binding is not None and (locking := node_locks.waiting(seen, record, job, now)) is not None:
@@ -171,7 +173,7 @@ def _binding(  # noqa: C901, PLR0911 - a table of cases
     if binding is not None:
         return binding
     state = replace(record, phase="bound", changed=now, bound=now, reason="", lost=None)
-    return Record(state=state) if record.lost is None else TellLoss(state=state)
+    return Record(state=state) if record.lost is None else ReportLoss(state=state)
 
 
 def _ending(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits) -> GangAction:

@@ -16,8 +16,8 @@ from sunk_pod_scheduler.placement.actions import (
     RecordReason,
     Refuse,
     ReleaseJob,
+    ReportLoss,
     Resume,
-    TellLoss,
     Wait,
 )
 from sunk_pod_scheduler.placement.gang_membership import GangOptions
@@ -123,7 +123,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     """Said by condition alone."""
 
 
-class Tell(msgspec.Struct, frozen=True, kw_only=True):
+class Notify(msgspec.Struct, frozen=True, kw_only=True):
     """Say on Pods, by uid, what they wait for or what is wrong; said already, it is not said again.
 
     Then there is nothing to do until something changes, or for *after_s* seconds.
@@ -158,7 +158,7 @@ GangAction = (
     | Record
     | Refuse
     | RecordReason
-    | TellLoss
+    | ReportLoss
     | SubmitGang
     | Resume
     | ExcludeNodes
@@ -167,7 +167,7 @@ GangAction = (
     | MarkStarted
     | CancelJob
     | Forget
-    | Tell
+    | Notify
     | SyncMemberStates
     | BindMembers
     | DeleteMembers

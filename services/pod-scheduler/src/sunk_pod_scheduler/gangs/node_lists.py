@@ -17,7 +17,7 @@ REMEMBERED_MAX: Final = 256
 """Names of a Pod that is kept as it was read, from one look at its gang to the next."""
 TOO_MANY: Final = (
     "sunk.coreweave.com/required-nodes, excluded-nodes: the Pods of its gang name more than "
-    f"{GANG_NAMES_MAX} nodes, in lists that differ: name the same in each"
+    f"{GANG_NAMES_MAX} nodes, in lists that differ: name the same nodes in each"
 )
 
 _Names = tuple[str, ...]

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from sunk_events.placements import Gang, GangMember, PlacementState
 from sunk_pod_scheduler.gangs.job_shape import shape
-from sunk_pod_scheduler.gangs.model import BindMembers, GangAction, GangSeen, MemberSeen, Message, Tell
+from sunk_pod_scheduler.gangs.model import BindMembers, GangAction, GangSeen, MemberSeen, Message, Notify
 from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.placement import lost_jobs
-from sunk_pod_scheduler.placement.actions import Record, TellLoss, Wait
+from sunk_pod_scheduler.placement.actions import Record, ReportLoss, Wait
 from sunk_pod_scheduler.placement.end_reasons import cause, forgotten, release_requested, requeued
 from sunk_pod_scheduler.placement.heartbeat import check_heartbeat
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, LOOK_AGAIN_S, Limits
@@ -47,7 +47,7 @@ def bound(  # noqa: PLR0911 - a table of cases
     if isinstance(seen.job, JobUnknown):
         return Wait(ASK_AGAIN_S)
     if record.lost is not None:
-        return TellLoss(state=replace(record, lost=None, reason=""))
+        return ReportLoss(state=replace(record, lost=None, reason=""))
     replacements = _bind_replacements(seen, record, gang)
     return replacements or check_heartbeat(
         seen.heartbeat, seen.listening, record, now, limits, are_many=seen.are_many_silent
@@ -173,7 +173,7 @@ def _lost(  # noqa: PLR0917 - what it is, then what it knows
     match lost_jobs.without_job(job, record, now, limits, is_orphan=seen.is_release_requested):
         case Record(state=state):
             return Record(state=replace(state, roster=occupied(seen, gang, now)))
-        case TellLoss() | Wait() as action:
+        case ReportLoss() | Wait() as action:
             return action
         case _:
             return Wait(ASK_AGAIN_S)  # There is nothing else that it does.
@@ -279,7 +279,7 @@ def _bind_replacements(seen: GangSeen, record: PlacementState, gang: Gang) -> Ga
         if one.node_problem
     }
     if problems:
-        return Tell(notes=problems, after_s=LOOK_AGAIN_S)
+        return Notify(notes=problems, after_s=LOOK_AGAIN_S)
     if any(node not in seen.kube_nodes for node in distinct(gang)) or seen.ungranted is None:
         return Wait(ASK_AGAIN_S)
     if binding := bind(seen, gang, {lock.node for lock in seen.ungranted}):
@@ -292,7 +292,7 @@ def _bind_replacements(seen: GangSeen, record: PlacementState, gang: Gang) -> Ga
         )
         for one in replacements
     }
-    return Tell(notes=notes, after_s=LOOK_AGAIN_S)
+    return Notify(notes=notes, after_s=LOOK_AGAIN_S)
 
 
 def _listed(names: list[str]) -> str:

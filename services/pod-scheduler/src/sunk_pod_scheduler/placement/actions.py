@@ -42,7 +42,7 @@ class RecordReason(msgspec.Struct, frozen=True, kw_only=True):
         return self.event in {PodReason.JOB_HELD, PodReason.SCRIPT_SILENT, PodReason.CUT_OFF}
 
 
-class TellLoss(msgspec.Struct, frozen=True, kw_only=True):
+class ReportLoss(msgspec.Struct, frozen=True, kw_only=True):
     """Say on a Pod that runs that Slurm has lost its job, or that it has one again, and store it."""
 
     state: PlacementState
@@ -115,7 +115,7 @@ Action = (
     | Record
     | Refuse
     | RecordReason
-    | TellLoss
+    | ReportLoss
     | Submit
     | Resume
     | ExcludeNodes

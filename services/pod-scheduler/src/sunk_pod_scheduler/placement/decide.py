@@ -21,8 +21,8 @@ from sunk_pod_scheduler.placement.actions import (
     DeletePod,
     Forget,
     Record,
+    ReportLoss,
     Submit,
-    TellLoss,
     Wait,
 )
 from sunk_pod_scheduler.placement.end_reasons import cause, forgotten, release_requested, requeued
@@ -129,7 +129,7 @@ def _bound(  # noqa: C901, PLR0911 - a table of cases
         case JobUnknown():
             return Wait(ASK_AGAIN_S)
         case _ if placement.lost is not None:
-            return TellLoss(state=replace(placement, changed=now, lost=None, reason=""))
+            return ReportLoss(state=replace(placement, changed=now, lost=None, reason=""))
         case _:
             return check_heartbeat(
                 seen.heartbeat, seen.listening, placement, now, limits, are_many=seen.are_many_silent

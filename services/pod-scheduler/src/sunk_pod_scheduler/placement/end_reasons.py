@@ -14,7 +14,7 @@ _BY_STATE: Final[Mapping[str, str]] = {
     "NODE_FAIL": "ended because its node failed",
     "BOOT_FAIL": "ended because its node did not boot",
     "OUT_OF_MEMORY": "ended out of memory",
-    "COMPLETED": "ended because its script did",
+    "COMPLETED": "ended because its script ended",
     "FAILED": "ended because its script failed",
     "SUSPENDED": "was suspended",
     "PENDING": "was requeued",
@@ -34,7 +34,7 @@ def release_requested(job: AnyJob) -> str:
     if isinstance(job, JobSeen) and job.is_preempted:
         return f"job {job.job} is being preempted by another job"
     which = f" of job {job.job}" if isinstance(job, JobSeen) else ""
-    return f"the script{which} was told to end, or an epilog of its node asks for it"
+    return f"Slurm signalled the script{which} to end, or the node's epilog requested the Pod's end"
 
 
 def forgotten(job: int | None) -> str:

@@ -18,7 +18,7 @@ from sunk_slurm.queue import NOT_YET, place_finding
 
 FINDINGS_MAX: Final = 32
 _SILENT: Final = "Slurm does not answer"
-_SLURM_BACK: Final = "slurmrestd and slurmctld answer again; nothing is decided before"
+_SLURM_BACK: Final = "slurmrestd and slurmctld answer again; the pod-scheduler decides nothing before"
 
 
 def explain(seen: Observed) -> tuple[Finding, ...]:
@@ -44,14 +44,12 @@ def place_in_queue(
         return ()
     if jobs is None:
         return (
-            _not_known(
-                "the bus has not heard of Slurm's jobs of late", "the syncer runs, and Slurm answers it"
-            ),
+            _not_known("the bus has no recent list of Slurm's jobs", "the syncer runs, and Slurm answers it"),
         )
     known = tuple(jobs)
     told = next((one for one in known if one.job == job.job), None)
     if told is None:
-        return (_not_known(f"the syncer has not published job {job.job} yet", "waiting a moment"),)
+        return (_not_known(f"the syncer has not published job {job.job} yet", "wait a moment"),)
     own = replace(told, priority=job.priority or told.priority)
     return (place_finding(own, known, released),)
 
@@ -63,16 +61,16 @@ def _not_known(because: str, would_change: str) -> Finding:
 def unknown(pod: str) -> Finding:
     """Return what there is to say of a Pod that we do not know."""
     return _finding(
-        f"Pod {pod} is not ours",
+        f"this pod-scheduler does not serve Pod {pod}",
         because="no such Pod names this scheduler, in a namespace that it watches",
-        would_change="spec.schedulerName of a new Pod; the scheduler's scope",
+        would_change="another spec.schedulerName of a new Pod, or another scope of the scheduler",
     )
 
 
 def _without_placement(seen: Observed) -> tuple[Finding, ...]:
     pod = seen.pod
     if pod is None or pod.is_over or pod.is_terminating:
-        return (_finding("nothing is left to do", because="the Pod is over, or on its way out"),)
+        return (_finding("nothing is left to do", because="the Pod has ended or is being deleted"),)
     if pod.is_gated:
         return (
             _finding(
@@ -84,13 +82,13 @@ def _without_placement(seen: Observed) -> tuple[Finding, ...]:
     if pod.kube_node:
         return (
             _finding(
-                f"bound to {pod.kube_node} without us",
-                because="another client bound the Pod, so it has no job in Slurm",
-                would_change="delete the Pod; its successor is placed by Slurm",
+                f"bound to {pod.kube_node} by another client, not by the pod-scheduler",
+                because="so the Pod has no job in Slurm",
+                would_change="delete the Pod; Slurm places the Pod that replaces it",
             ),
         )
     return _problems(pod) or (
-        _finding("new", because="its turn has not come yet", would_change="waiting a moment"),
+        _finding("new", because="the pod-scheduler has not processed it yet", would_change="wait a moment"),
     )
 
 
@@ -100,7 +98,7 @@ def _problems(pod: PodSeen, since: datetime | None = None) -> tuple[Finding, ...
             "refused",
             since=since,
             because=problem,
-            would_change="change the Pod's annotations, or replace the Pod; it is then looked at again",
+            would_change="change the Pod's annotations, or replace the Pod; the scheduler then looks again",
         )
         for problem in pod.problems
     )
@@ -108,7 +106,13 @@ def _problems(pod: PodSeen, since: datetime | None = None) -> tuple[Finding, ...
 
 def _refused(seen: Observed, placement: PlacementState) -> tuple[Finding, ...]:
     known = () if seen.pod is None else _problems(seen.pod, placement.changed)
-    return known or (_finding("mended", because="nothing is wrong with it now", would_change="its turn"),)
+    return known or (
+        _finding(
+            "no longer refused",
+            because="the Pod has no error now",
+            would_change="the pod-scheduler processes it next",
+        ),
+    )
 
 
 def _placing(seen: Observed, placement: PlacementState) -> tuple[Finding, ...]:
@@ -127,7 +131,11 @@ def _placing(seen: Observed, placement: PlacementState) -> tuple[Finding, ...]:
         case JobGone():
             why = f"job {placement.job} is unknown to Slurm"
     return (
-        _finding("lost its job", because=why, would_change="nothing: another job is submitted in a moment"),
+        _finding(
+            "lost its job",
+            because=why,
+            would_change="nothing: the pod-scheduler submits another job in a moment",
+        ),
     )
 
 
@@ -137,14 +145,14 @@ def _unsubmitted(placement: PlacementState) -> Finding:
             "a submission is under way",
             since=placement.changed,
             because="Slurm has not answered it yet",
-            would_change="Slurm's answer, or a look at its jobs",
+            would_change="Slurm answers, or the pod-scheduler finds the job in Slurm",
         )
     due = placement.changed + timedelta(seconds=backoff_s(placement.attempt))
     return _finding(
         f"has no job, after {tries(placement.attempt)}",
         since=placement.changed,
         because=placement.reason,
-        would_change=f"what Slurm says is mended; tried again at {due:%Y-%m-%d %H:%M:%S %Z}",
+        would_change=f"fix what Slurm reports; the next attempt is at {due:%Y-%m-%d %H:%M:%S %Z}",
     )
 
 
@@ -154,7 +162,7 @@ def _pending(placement: PlacementState, job: JobSeen) -> Finding:
             f"job {job.job} is held (JobHeldAdmin)",
             since=placement.changed,
             because=placement.reason,
-            would_change="make the user known to slurmctld, then scontrol release; or delete the Pod",
+            would_change="add the user to the machine of slurmctld, then scontrol release; or delete the Pod",
         )
     if job.is_held:
         return _finding(
@@ -167,7 +175,8 @@ def _pending(placement: PlacementState, job: JobSeen) -> Finding:
         "waits for its turn in Slurm",
         since=placement.changed,
         because=waits_for(job) or f"Slurm has not looked at job {job.job} yet",
-        would_change=f"what Slurm's reason says; squeue --start --jobs {job.job} tells when it may start",
+        would_change="the cause in Slurm's reason ends; "
+        f"squeue --start --jobs {job.job} shows when it may start",
     )
 
 
@@ -186,14 +195,14 @@ def _running(seen: Observed, placement: PlacementState, job: JobSeen) -> Finding
         return _finding(
             f"not bound: the Node of {placement.node} is not known",
             since=placement.changed,
-            because="no NodeSet has said which Node it is",
-            would_change="the nodeset-controller tells of the node's Pod",
+            because="no NodeSet has published which Node it is",
+            would_change="the nodeset-controller publishes the node's Pod",
         )
     return _finding(
         f"not bound to {seen.kube_node}",
         since=placement.changed,
         because=seen.node_problem or "the binding is under way",
-        would_change="another job is submitted" if seen.node_problem else "waiting a moment",
+        would_change="the pod-scheduler submits another job" if seen.node_problem else "wait a moment",
     )
 
 
@@ -203,10 +212,10 @@ def _bound(seen: Observed, placement: PlacementState) -> tuple[Finding, ...]:
     if placement.silent is not None:
         return (
             _finding(
-                f"the script of job {placement.job} is not heard",
+                f"the script of job {placement.job} does not call the hook gateway",
                 since=placement.silent,
-                because=placement.reason or "its poll was cut, as when its node's slurmd is started anew",
-                would_change="it calls the hook gateway again; else the Pod is deleted",
+                because=placement.reason or "its last call was cut off, for example by a restart of slurmd",
+                would_change="the script calls again; otherwise the pod-scheduler deletes the Pod",
             ),
         )
     return (
@@ -214,17 +223,17 @@ def _bound(seen: Observed, placement: PlacementState) -> tuple[Finding, ...]:
             f"bound to {placement.kube_node} for job {placement.job} on {placement.node}",
             since=placement.changed,
             because=placement.reason,
-            would_change="the end of the Pod or of the job: either ends the other",
+            would_change="the Pod or the job ends; the end of one ends the other",
         ),
     )
 
 
 def _ending(_: Observed, placement: PlacementState) -> tuple[Finding, ...]:
     leaving = _finding(
-        "the Pod goes",
+        "the Pod is being deleted",
         since=placement.changed,
         because=placement.reason,
-        would_change="the kubelet ends its containers: its grace, and whether the Node lives",
+        would_change="the kubelet ends its containers within the grace period, if the Node runs",
     )
     if not placement.is_overdue:
         return (leaving,)
@@ -243,14 +252,14 @@ def _ended(seen: Observed, placement: PlacementState) -> tuple[Finding, ...]:
         _finding(
             f"job {placement.job} ends",
             since=placement.changed,
-            because="its Pod is over",
-            would_change="its script and its node's epilog",
+            because="its Pod has ended",
+            would_change="its script and its node's epilog end",
         ),
     )
 
 
 def _silent(placement: PlacementState) -> Finding:
-    what = f"job {placement.job} cannot be looked at"
+    what = f"the pod-scheduler cannot read job {placement.job}"
     return _finding(what, because=_SILENT, would_change=_SLURM_BACK)
 
 

@@ -16,7 +16,7 @@ from sunk_events.base import REASON_MAX
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import PlacementState
 from sunk_pod_scheduler.placement import marks
-from sunk_pod_scheduler.placement.actions import Action, Record, TellLoss, Wait
+from sunk_pod_scheduler.placement.actions import Action, Record, ReportLoss, Wait
 from sunk_pod_scheduler.placement.limits import (
     FORGOTTEN_CONFIRM_S,
     LOOK_AGAIN_S,
@@ -51,7 +51,7 @@ def without_job(
     reason = why(gone, placement, is_orphan=is_orphan)
     if placement.lost is None or placement.reason != reason:
         told = replace(placement, changed=now, lost=placement.lost or now, reason=reason)
-        return TellLoss(state=replace(told, bound=ran(placement)))
+        return ReportLoss(state=replace(told, bound=ran(placement)))
     is_lost = gone.is_taken or gone.is_lost or is_orphan
     if gone.is_forgotten and not is_lost:
         return _later(placement.lost, FORGOTTEN_CONFIRM_S, now) or ending(placement, reason, now)
@@ -81,18 +81,22 @@ def why(gone: JobGone, placement: PlacementState, *, is_orphan: bool) -> str:
     """Return what is known of a job that slurmctld does not know, for people."""
     job = f"Slurm does not know job {placement.job} any more"
     if gone.is_taken:
-        return f"slurmctld has lost its state: the number of job {placement.job} is another's"
+        return (
+            f"slurmctld has lost its state: Slurm has given job number {placement.job} to another user's job"
+        )
     if is_orphan:
         return (
             f"slurmctld has lost its state: it ended the script of job {placement.job}, but knows no such job"
         )
     if gone.is_lost:
-        return f"{job}: slurmctld has lost its state, as its other jobs or accounting show"
+        return f"{job}: slurmctld has lost its state, as Slurm's other jobs or accounting show"
     if gone.is_forgotten:
-        return f"{job}, and has others from before and after it: it has ended and was forgotten"
+        return (
+            f"{job}, and knows jobs from before and after it: the job has ended, and Slurm has forgotten it"
+        )
     return (
-        f"{job}, and neither its other jobs nor accounting tell whether it has ended: the Pod stays. "
-        "Delete the Pod if it is to end"
+        f"{job}. Slurm's other jobs and accounting do not show whether it has ended, so the Pod stays. "
+        "Delete the Pod to free its node"
     )
 
 
@@ -233,5 +237,5 @@ def stays(placement: PlacementState, reason: str, now: datetime) -> Action:
     if reason == placement.reason:
         return Wait(LOOK_AGAIN_S)
     return _later(placement.changed, WAITING_AGAIN_S if placement.reason else WAITING_FIRST_S, now) or (
-        TellLoss(state=replace(placement, changed=now, reason=reason))
+        ReportLoss(state=replace(placement, changed=now, reason=reason))
     )

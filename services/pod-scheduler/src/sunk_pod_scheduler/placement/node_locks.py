@@ -56,9 +56,9 @@ def finding(seen: Seen, job: JobSeen) -> Finding | None:
     """
     if seen.ungranted is None:
         return Finding(
-            what="not known whether its nodes are locked",
+            what="it is not known whether its nodes are locked",
             because="the locks on the bus are not read yet",
-            would_change="waiting a moment",
+            would_change="wait a moment",
         )
     if not seen.ungranted:
         return None
@@ -74,9 +74,9 @@ def finding(seen: Seen, job: JobSeen) -> Finding | None:
 
 def _stand(lock: LockState, job: JobSeen) -> str:
     if any(one.granted is not None for one in _own(lock, job)):
-        return f"granted to an earlier run of job {job.job}, or by a clock that is far behind Slurm's"
+        return f"granted to an earlier run of job {job.job}, or the clock of the lock is far behind Slurm's"
     if lock.lock == "false":
-        return "not asked for yet"
+        return "not requested yet"
     others = sorted(one.job for one in lock.holders if one.job != job.job)
     held = f", held for job{'s' if len(others) > 1 else ''} {', '.join(map(str, others))}" if others else ""
     return f"{'pending' if lock.lock == 'pending' else 'not granted to it'}{held}"

@@ -98,7 +98,7 @@ def starting(placement: PlacementState, job: JobSeen, now: datetime, limits: Lim
     where = hostlist.compress(job.nodes)
     reason = (
         f"job {job.job} runs on {where}, and its script has not called {limits.hooks_url}: "
-        "can that be reached from the node, and is its certificate trusted there?"
+        "check that the node reaches this address and trusts its certificate"
     )
     return _report(placement, job, now, reason, PodReason.SCRIPT_SILENT, quiet_s=SILENT_FIRST_S)
 

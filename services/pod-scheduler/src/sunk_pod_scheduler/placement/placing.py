@@ -18,9 +18,9 @@ from sunk_pod_scheduler.placement.actions import (
     MarkStarted,
     Record,
     ReleaseJob,
+    ReportLoss,
     Resume,
     Submit,
-    TellLoss,
     Wait,
 )
 from sunk_pod_scheduler.placement.end_reasons import cause, forgotten, release_requested, requeued
@@ -62,7 +62,9 @@ def placing(  # noqa: C901, PLR0911, PLR0912 - a table of cases
         case JobSeen() if job.is_over or job.base == "SUSPENDED":
             return given_up(without(pod, placement, cause(job), now), job)
         case JobSeen() if not job.is_marked:
-            wiped = without(pod, placement, f"job {job.job} no longer carries our mark in its Extra", now)
+            wiped = without(
+                pod, placement, f"job {job.job} no longer has the pod-scheduler's mark in its Extra", now
+            )
             return given_up(wiped, job) if job.is_ours else wiped
         case JobSeen() if job.is_requeued and not job.is_held:
             # Slurm starts it again only after two minutes, and what its script said may be of the run before.
@@ -161,7 +163,7 @@ def _running(  # noqa: PLR0911 - a table of cases
     if placement.lost is not None and not job.is_started_by_us:
         return MarkStarted(job.job, job.extra)
     if pod.kube_node == seen.kube_node:
-        return Record(state=bound) if placement.lost is None else TellLoss(state=replace(bound, lost=None))
+        return Record(state=bound) if placement.lost is None else ReportLoss(state=replace(bound, lost=None))
     if pod.kube_node:
         return bound_alone(placement, now)
     if seen.node_problem:

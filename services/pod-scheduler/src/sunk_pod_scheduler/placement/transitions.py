@@ -17,8 +17,8 @@ from sunk_pod_scheduler.placement.actions import (
     RecordReason,
     Refuse,
     ReleaseJob,
+    ReportLoss,
     Submit,
-    TellLoss,
     Wait,
 )
 from sunk_pod_scheduler.placement.model import JobSeen, Observed, PodSeen
@@ -122,7 +122,9 @@ def after(action: Action, seen: Observed, placement: PlacementState | None) -> J
             return replace(job, is_held=False, reason="", priority=priority, is_ours=True)
         case MarkStarted() if isinstance(job, JobSeen):
             return replace(job, is_marked_started=True, is_ours=True, extra=marks.started(action.extra))
-        case Wait() | Record() | Refuse() | RecordReason() | TellLoss() | Bind() if isinstance(job, JobSeen):
+        case Wait() | Record() | Refuse() | RecordReason() | ReportLoss() | Bind() if isinstance(
+            job, JobSeen
+        ):
             return job if placement is not None and placement.job == job.job else None
         case _:
             return None

@@ -45,7 +45,7 @@ def unserved(pod: Pod, scopes: Iterable[PodScope]) -> Unserved | None:
     if is_served or pod.spec.scheduling_gates or pod.spec.node_name or pod.is_over or pod.is_terminating:
         return None
     ours = sorted({one for scope in known if _is_in(scope, namespace) for one in scope.names})
-    here = f"schedulers of Slurm that serve it: {', '.join(ours[:_SHOWN_NAMES]) or 'none'}"
+    here = f"pod-schedulers that serve it: {', '.join(ours[:_SHOWN_NAMES]) or 'none'}"
     if with_name:
         scope = min(with_name, key=lambda one: one.cluster)
         # Not which namespaces it serves: those of other tenants may be none of this one's business.
@@ -57,9 +57,7 @@ def unserved(pod: Pod, scopes: Iterable[PodScope]) -> Unserved | None:
         )
     if condition(pod.status.conditions, "PodScheduled") is not None:
         return None
-    text = (
-        f"no scheduler of Slurm has the name {name[:_SHOWN]}, and no other has said anything about this Pod"
-    )
+    text = f"no pod-scheduler has the name {name[:_SHOWN]}, and no other scheduler has reported on this Pod"
     return Unserved(
         reason=PodReason.SCHEDULER_UNKNOWN,
         text=plain(f"{text}; in namespace {namespace}, {here}"),

@@ -48,7 +48,7 @@ def _text(value: str) -> str:
 
 def _word(value: str) -> str:
     if any(character.isspace() for character in _text(value)):
-        raise ValueError("must not hold spaces")
+        raise ValueError("must not contain spaces")
     return value
 
 
@@ -60,7 +60,7 @@ def _path(value: str) -> str:
 
 def _names(value: str) -> tuple[str, ...]:
     if not _HOSTLIST.fullmatch(_word(value)):
-        raise ValueError("is no host list: a node's name has letters, digits, '.', '_' and '-' only")
+        raise ValueError("is not a host list: a node's name has letters, digits, '.', '_' and '-' only")
     if not (found := _expanded(value)):
         raise ValueError("names no node")  # Else it would require any node, and exclude none.
     return found
@@ -83,7 +83,9 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
     def parse(value: str) -> int:
         is_number = value.isascii() and value.isdecimal() and len(value) <= _DIGITS_MAX
         if not is_number or not low <= int(value) <= high:
-            raise ValueError(f"must be an integer from {low} to {high}")
+            raise ValueError(
+                f"must be an integer from {max(low, 1)} to {high}"
+            )  # An id 0 is refused as root.
         return int(value)
 
     return parse

@@ -143,7 +143,7 @@ def by_priority_class(
     if grant.qos is None or terms.qos in grant.qos:
         return terms.qos, ()
     may = f"an administrator may add it to scheduler.policyByNamespace.{namespace}.qos of helm/slurm"
-    means = f"{priority_class} means QoS {terms.qos} by scheduler.priorityClasses"
+    means = f"scheduler.priorityClasses gives {priority_class} the QoS {terms.qos}"
     return "", (f"spec.priorityClassName: {means}, which namespace {namespace} may not use; {may}",)
 
 
@@ -167,7 +167,7 @@ def _id_refusals(
     if asked is None:
         return
     if asked == 0:
-        yield f"{PREFIX}{annotation}: 0 is root, which no Pod may be"
+        yield f"{PREFIX}{annotation}: 0 is root and is always rejected"
     elif asked not in allowed:
         yield _refusal(annotation, str(asked), field, namespace)
 

@@ -60,7 +60,7 @@ def share(ours: PodScope, peers: Iterable[Peer], now: datetime) -> Share:
             common.discard(ALIAS)
         if common:
             names = ", ".join(sorted(common))
-            who = f"cluster {other.pod_scope.cluster} (Lease {other.lease})"
+            who = f"the pod-scheduler of cluster {other.pod_scope.cluster} (Lease {other.lease})"
             quarrels.append(f"{who} serves {names} in {_where(ours, other.pod_scope)}")
     names = tuple(name for name in ours.names if not ceded or name != ALIAS)
     return Share(names=names, quarrels=tuple(quarrels), ceded=ceded)

@@ -201,7 +201,7 @@ def _claims(spec: PodSpec) -> tuple[str, ...]:
 
 def _unheard(spec: PodSpec) -> tuple[str, ...]:
     fields = without_effect(spec, is_required=True)
-    return tuple(f"{field}: is required, but Slurm chooses the Node and does not heed it" for field in fields)
+    return tuple(f"{field}: has no effect, because Slurm chooses the Node: remove it" for field in fields)
 
 
 def _is_beside_jobs(rules: Rules, asked: JobOptions, gpus: Decimal) -> bool:
@@ -214,7 +214,7 @@ def _is_beside_jobs(rules: Rules, asked: JobOptions, gpus: Decimal) -> bool:
 
 def _unlimited(spec: PodSpec, needed: Mapping[str, Decimal], name: str) -> tuple[str, ...]:
     """Return what to say of containers that may take more of *name* than Slurm gives: whole CPUs and MiB."""
-    field, where = _LIMITS + name, f"where Slurm's jobs may run beside; or {PREFIX}exclusive: none"
+    field, where = _LIMITS + name, f"if Slurm jobs may share the node; or set {PREFIX}exclusive: none"
     is_whole = spec.resources is not None and name in spec.resources.limits
     everyone = () if is_whole else (*spec.containers, *spec.init_containers)
     free = ", ".join(one.name for one in everyone if name not in one.resources.limits)[:_SHOWN]
@@ -228,7 +228,12 @@ def _unlimited(spec: PodSpec, needed: Mapping[str, Decimal], name: str) -> tuple
     if asked > MOST or limit <= math.ceil(asked / one) * one:
         return ()
     taken = f"{(limit / one).normalize():f}{unit}" if limit <= MOST else "all"
-    return (f"{field}: {taken} is more than the {math.ceil(asked / one)}{unit} that Slurm gives, {where}",)
+    return (
+        (
+            f"{field}: {taken} is more than the {math.ceil(asked / one)}{unit} that Slurm gives: "
+            f"lower it {where}"
+        ),
+    )
 
 
 def grace_s(spec: PodSpec) -> int:
@@ -253,7 +258,7 @@ def _gpu_type(spec: PodSpec, rules: Rules) -> tuple[str, tuple[str, ...]]:
     (model,) = models
     if model not in rules.gpu_types and not rules.spells_gpu_types:
         known = ", ".join(sorted(rules.gpu_types))
-        return "", (f"{LABEL_GPU_MODEL}: {model} is no GPU type of this Slurm cluster; known: {known}",)
+        return "", (f"{LABEL_GPU_MODEL}: {model} is not a GPU type of this Slurm cluster; known: {known}",)
     return gpu_type(model, rules.gpu_types), ()
 
 

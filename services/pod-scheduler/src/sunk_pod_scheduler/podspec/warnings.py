@@ -1,4 +1,4 @@
-"""What a valid Pod asks for in vain, or at a risk: it is placed all the same, and told so by Events.
+"""What a valid Pod asks for without effect, or at a risk: it is placed all the same, and Events report that.
 
 Source: SUNK's documents, "Known limitations"; Kubernetes, "CPU management policies", "Pod QoS classes".
 """
@@ -30,23 +30,23 @@ def warnings(pod: Pod, wanted: ValidatedPod) -> tuple[PodWarning, ...]:
     """Return what the user of *pod* had better know."""
     found: list[PodWarning] = []
     if unheard := without_effect(pod.spec):
-        text = f"{', '.join(unheard)}: without effect, because Slurm chooses the Node"
+        text = f"{', '.join(unheard)}: no effect, because Slurm chooses the Node"
         found.append(PodWarning(PodReason.NO_EFFECT, text))
     if pinned := _pinned(pod.spec):
         text = (
             f"container {pinned[0]} is Guaranteed with whole CPUs: under the kubelet's static CPU policy it "
             "gets CPUs that Slurm may give to others, and the node is drained; set the CPU limit above the "
-            "request, or ask for a fraction"
+            "request, or request a fraction"
         )
         found.append(PodWarning(PodReason.STATIC_CPUS, text))
     if text := _shared_gpus(wanted):
-        text = f"{text}, as Slurm and the kubelet hand GPUs out each for itself"
+        text = f"{text}; Slurm and the kubelet choose GPUs independently of each other"
         found.append(PodWarning(PodReason.SHARED_GPUS, text))
     old = pod.metadata.annotations.get(EXCLUSIVE, "").strip().lower()
     if old in OLD_SHARED_OF:
-        text = f"{EXCLUSIVE}: {old} is the old boolean; write one of {', '.join(SHARED_OF)}"
+        text = f"{EXCLUSIVE}: {old} is an old boolean value; write one of {', '.join(SHARED_OF)}"
         if wanted.gpus and not OLD_SHARED_OF[old]:
-            text += "; with GPUs it means user"
+            text += "; for a Pod with GPUs it means user"
         found.append(PodWarning(PodReason.OLD_ANNOTATION, text))
     return tuple(found)
 

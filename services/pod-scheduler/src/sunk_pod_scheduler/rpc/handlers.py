@@ -86,7 +86,7 @@ class Handlers:
             self._mailbox.announce(placement.uid, Announcement(request.job, request.node, cause))
             self._enqueue(placement.uid)
             if not await self._mailbox.until(placement.uid, is_noted, timeout_s=WAIT_S):
-                return Later(reason=f"job {request.job} is not seen to run on {request.node}")
+                return Later(reason=f"the pod-scheduler does not see job {request.job} run on {request.node}")
         return Noted()
 
     async def silent(self, request: PlacementSilent) -> Reply:
@@ -122,7 +122,7 @@ class Handlers:
                 return found is None or found.phase in {"ending", "ended"}
 
             if not await self._mailbox.until(placement.uid, is_begun, timeout_s=WAIT_S):
-                return Later(reason=f"Pod {_name(placement)} could not be looked at yet")
+                return Later(reason=f"the pod-scheduler has not looked at Pod {_name(placement)} yet")
         found = self._still(placement)
         return PlacementReleased(is_pod_gone=found is None or _is_pod_gone(found), pod=_name(placement))
 
@@ -136,7 +136,9 @@ class Handlers:
             return _forbidden(request.job)
         self._mailbox.request_release(found.owner, request.job, is_epilog=not request.token)
         self._enqueue(found.uid)
-        return Later(reason=f"the placement of Pod {found.pod} is lost, and made anew")
+        return Later(
+            reason=f"the placement of Pod {found.pod} was lost, and the pod-scheduler creates it again"
+        )
 
     def _lost(self, job: int, node: str | None) -> _Lost | None:
         """Return a Pod on a Node, *node*'s if given, that says that *job* is its job and has no placement."""
@@ -207,7 +209,7 @@ def _is_pod_gone(placement: PlacementState) -> bool:
 
 
 def _forbidden(job: int) -> Refused:
-    return Refused(code="forbidden", reason=f"the token is not that of job {job}")
+    return Refused(code="forbidden", reason=f"the token does not belong to job {job}")
 
 
 def _name(placement: PlacementState) -> str:

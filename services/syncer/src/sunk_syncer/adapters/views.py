@@ -78,15 +78,15 @@ class Views:
         return [view.recovery for view in self.parts()]
 
     def require_seen(self) -> None:
-        """Raise `TransientError` if nobody has seen Kubernetes for long: what Pods are said to be may be old.
+        """Raise `TransientError` if no service has seen Kubernetes for long: known states of Pods may be old.
 
-        A nodeset-controller of before 0.2 never says so: then nobody can tell.
+        A nodeset-controller of before 0.2 never says so: then it is not known.
         """
         silent_s = self.kube.newest_age_s
         is_lost = self.kube.written_for_s < 0 and silent_s < float("inf")
         has_said = self.kube.get(subjects.LEADER_KEY) is not None or is_lost
         if has_said and silent_s > self._kube_silent_max_s:
-            raise TransientError(f"nodeset-controller was not heard of for {silent_s:.0f} s")
+            raise TransientError(f"no message from the nodeset-controller for {silent_s:.0f} s")
 
     def require_known(self, node: str) -> None:
         """Raise `TransientError` where something that counts for *node* is not known now.
@@ -97,7 +97,7 @@ class Views:
         for view in self.parts():
             view.require_settled()
             if view.age_s > self._age_max_s:
-                raise TransientError(f"state {view.bucket} was not heard of for {view.age_s:.0f} s")
+                raise TransientError(f"no message about state {view.bucket} for {view.age_s:.0f} s")
         if self.placements.undecodable:
             raise TransientError("a placement cannot be read: whether one is overdue is unknown")
         if node in self.pods.undecodable or node in self.locks.undecodable:

@@ -115,12 +115,14 @@ class CleanupController:
     def _require_proof(self) -> None:
         """Raise `TransientError` while what NodeSlices lack proves nothing: perhaps NATS lost them."""
         if self._slices.is_untouched:
-            raise TransientError("the bus has no NodeSlice, nor that one was deleted", retry_after_s=5.0)
+            raise TransientError(
+                "the bus has no NodeSlice, and no record that one was deleted", retry_after_s=5.0
+            )
         if self._slices.created != self._created:
             self._created = self._slices.created
             self._trusted_from = time.monotonic() + self._config.clean_up_doubt_s
         if (left_s := self._trusted_from - time.monotonic()) > 0:
-            text = "the bus has NodeSlices of late only: others may be on their way"
+            text = "the bus has had NodeSlices for a short time only: others may follow"
             raise TransientError(text, retry_after_s=min(left_s, 5.0))
 
     async def _follow_slices(self) -> None:

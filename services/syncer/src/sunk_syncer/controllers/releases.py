@@ -84,7 +84,8 @@ class ReleaseController:
             if key not in self._waits_for_room:
                 self._waits_for_room.add(key)
                 log.info(
-                    "job stays held", extra={"job": key, "why": "failed locks drain as many nodes as may be"}
+                    "job stays held",
+                    extra={"job": key, "why": "failed locks have drained the maximum number of nodes"},
                 )
             return _LOOK_AGAIN_S
         job = await self._look(int(key))

@@ -122,11 +122,11 @@ class RequeueController:
                 return None
             because = why_not_down(job, seen.node, self._views.jobs.values())
             if because is not None:
-                text = f"this Slurm requeues only with the node set down, and {because}"
+                text = f"this version of Slurm requeues a job only if its node is set down, and {because}"
                 return Refused(code="forbidden", reason=text)
             is_drained = seen.node.state_now.is_drain
             if needs_drain and not is_drained:
-                return Later(reason=f"node {node} is not drained: jobs would come back at once")
+                return Later(reason=f"node {node} is not drained: jobs would return to it at once")
             action = DownNode(node, None if is_drained else f"{REQUEUE} of job {job_id}", cause_now())
             if not await self._node_writer.carry_out(action, seen):
                 return Refused(code="forbidden", reason="Slurm refused to set the node down")

@@ -22,7 +22,7 @@ DYNAMIC: Final = "DYNAMIC_NORM"
 
 
 def may_be_ours(told: SlurmNodeState) -> bool:
-    """Whether the record needs a look. An Extra that is cut off tells nothing."""
+    """Whether the record needs a look. An Extra that is cut off shows nothing."""
     if DYNAMIC not in told.flags:
         return False
     return len(told.extra) >= EXTRA_MAX or parsed(told.extra).ours is not None
@@ -42,14 +42,14 @@ def why_kept(
     if is_in_slice:
         return "a NodeSlice has it"
     if pod is not None and pod.phase != "gone":
-        return "its Pod is there"
+        return "its Pod exists"
     if state.is_busy or state.base not in {"IDLE", "DOWN"}:
         return "a job runs or completes on it, or Slurm does not know"
     ours = parsed(extra).ours
     if ours is None or ours.pod != node:
-        return "it was not made by us"
+        return "the services did not create it"
     is_out = is_out_by_others(reason, is_drain=state.is_drain, is_down=state.is_down)
-    return f"others took it out of service: {reason or 'no reason given'}" if is_out else None
+    return f"an administrator took it out of service: {reason or 'no reason given'}" if is_out else None
 
 
 def are_many(missing: int, known: int) -> bool:

@@ -17,14 +17,16 @@ from sunk_syncer.policy.drains import OVERDUE, PREHOOK, VERIFY, cause, shall_be_
 from sunk_syncer.policy.requeues import lost_prologs
 
 _CHANGES = {
-    "overdue": "the Pod of the job that ended goes",
+    "overdue": "the Pod of the job that ended is deleted",
     "terminated": "a new Pod is ready",
-    "condemned": "the update or scale-down takes the Pod, or spares it",
+    "condemned": "the nodeset-controller deletes the Pod, or no longer has to",
     "not ready": "the Pod is ready: slurmd answers on its port",
     "cordoned": "kubectl uncordon",
 }
 """What would change each cause of a drain."""
-_BACK = "its slurmd registers, where ReturnToService allows it; else state=resume in Slurm"
+_BACK = (
+    "slurmd registers, if ReturnToService allows it; otherwise an administrator sets state=resume in Slurm"
+)
 """What brings a node back that is down."""
 
 
@@ -110,9 +112,9 @@ def _job(
 def _held_back(because: str) -> Iterable[Finding]:
     if because:
         yield Finding(
-            what="left as it is in Slurm, whatever Kubernetes' side wants",
+            what="the syncer does not change this node now",
             because=because[:REASON_MAX],
-            would_change="that is known again",
+            would_change="the syncer can read this again",
         )
 
 
@@ -122,28 +124,30 @@ def _drain(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
     what = f"{'draining' if told.is_busy else 'drained'}: {told.reason or 'no reason given'}"[:REASON_MAX]
     row = cause(kube)
     if not told.reason.startswith(PREFIX):
-        because = f"set in Slurm by {told.reason_user or 'an unknown user'}; never changed by us"
+        user = told.reason_user or "an unknown user"
+        because = f"{user} set this drain in Slurm; the services never change it"
         change = (
-            "a verification of the Node that passes from now on"
+            "a verification of the Node that succeeds after now"
             if VERIFY in told.reason
             else "scontrol update nodename=... state=undrain"
         )
     elif row is not None:
-        because, change = f"Kubernetes' side wants it: {row.name}", _CHANGES[row.name]
+        because, change = f"the state in Kubernetes requires it: {row.name}", _CHANGES[row.name]
     elif told.reason.startswith(OVERDUE) and kube.is_pod_leaving:
-        because, change = "the Pod of a job that ended may still run", "that Pod goes"
+        because, change = "the Pod of a job that ended may still run", "that Pod is gone"
     elif told.reason.startswith(OVERDUE) and not kube.are_placements_known:
         because = "the bus may have lost the placement of the Pod that was overdue"
-        change = "pod-scheduler has written placements for a while"
+        change = "the pod-scheduler has published placements for some time again"
     elif kube.pod is None:
-        because, change = "set by us, and no NodeSet has the node any more", "the record is deleted"
+        because = "the services set it, and no NodeSet has the node any more"
+        change = "the syncer deletes Slurm's record of the node"
     elif keeps_down_reason(told.reason, is_down=told.is_down):
         because, change = "its cause is gone, but Slurm would forget why the node is down", _BACK
     elif told.reason.startswith(PREHOOK):
         because = "a prolog could not lock the Node"
         change = "no Pod is in the way any more, and some time has passed"
     else:
-        because, change = "its cause is gone", "nothing: it is lifted in a moment"
+        because, change = "its cause is gone", "nothing: the syncer ends the drain in a moment"
     yield Finding(what=what, since=told.reason_changed, because=because, would_change=change)
 
 
@@ -151,15 +155,17 @@ def _down(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
     if not told.is_down:
         return
     if down_reason(told.reason).startswith(REQUEUE) and not told.is_drain:
-        because = "this Slurm requeues a job only so"
-        yield Finding(what="down", because=because, would_change="nothing: it is resumed in a moment")
+        because = "this version of Slurm requeues a job only if its node is down"
+        yield Finding(
+            what="down", because=because, would_change="nothing: the syncer resumes the node in a moment"
+        )
         return
     yield Finding(
         what="down",
         since=None if told.is_drain else told.reason_changed,
         because="its Pod is gone"
         if gone_uid(kube.pod)
-        else down_reason(told.reason) or "Slurm does not say why",
+        else down_reason(told.reason) or "Slurm gives no reason",
         would_change=_BACK,
     )
 
@@ -169,8 +175,8 @@ def _record(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
         return
     if is_out_by_others(told.reason, is_drain=told.is_drain, is_down=told.is_down):
         yield Finding(
-            what="its record is kept although its Pod is gone",
-            because="others took it out of service: it would come back without that",
+            what="the syncer keeps Slurm's record of the node, although its Pod is gone",
+            because="an administrator drained it or set it down; deleting the record would lose that",
             would_change="scontrol update nodename=... state=resume, or scontrol delete nodename=...",
         )
 
@@ -180,14 +186,16 @@ def _kubernetes(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
     if row is not None and not told.is_drain:
         is_left = told.is_down and not shall_be_empty(kube)
         yield Finding(
-            what=f"not drained although: {row.name}",
-            because="a node that is down is left to Slurm" if is_left else "the drain is on its way",
+            what=f"not drained, although its state in Kubernetes requires it: {row.name}",
+            because="the syncer does not drain a node that is down"
+            if is_left
+            else "the syncer drains it in a moment",
             would_change=_CHANGES[row.name],
         )
     if told.is_not_responding and not told.is_down:
         yield Finding(
             what="not responding",
-            because="slurmctld does not hear from its slurmd",
+            because="slurmctld does not reach its slurmd",
             would_change="slurmd answers; after SlurmdTimeout the node is down",
         )
 
@@ -201,7 +209,7 @@ def _pending(job: SlurmJobState) -> Finding:
         what="pending",
         since=job.submitted,
         because=job.reason or "Slurm has not looked at it yet",
-        would_change="squeue --start tells when Slurm expects it to start",
+        would_change="squeue --start shows when Slurm expects it to start",
     )
 
 
@@ -214,7 +222,7 @@ def _prolog(job: SlurmJobState, nodes: Iterable[SlurmNodeState | None], waits: s
             what="hangs in its prolog",
             since=job.started,
             because=f"slurmd of {', '.join(lost.nodes[:5])} was restarted while the prolog ran",
-            would_change="it is requeued in a moment; one that may not be requeued has to be cancelled",
+            would_change="the syncer requeues it in a moment; cancel a job that may not be requeued",
         )
         return
     yield Finding(

@@ -41,7 +41,7 @@ class JobPublisher:
             self._expected.forget(key)
         if facts and before is not None:  # Those that are new, `JobPoller.poll` says in one line.
             names = [type(fact).__name__ for fact in facts]
-            log.info("job told", extra={"job": key, "facts": names, "cause": cause.id})
+            log.info("job published", extra={"job": key, "facts": names, "cause": cause.id})
 
     async def forget(self, key: str, before: SlurmJobState | None, revision: int) -> None:
         """Remove a job that Slurm has forgotten."""

@@ -113,7 +113,7 @@ class JobPoller:
         """
         schedule = PollSchedule.of(self._config, self._config.poll_s)
         if time.monotonic() - self._believed > 2 * (schedule.quiet_max_s + schedule.timeout_s):
-            raise TransientError("no list of jobs has come yet, or for long")
+            raise TransientError("no list of jobs has arrived yet, or none for a long time")
         suspended = [job for job, known in self._listed.items() if known.state.is_suspended]
         return [job for job in suspended if not ((told := self._view.get(str(job))) and told.is_running)]
 
@@ -236,7 +236,7 @@ class JobPoller:
         if self._doubt.since is not None:
             DOUBTED.labels("jobs").inc()
             counts = {"known": len(alive), "missing": len(alive & missing)}
-            log.warning("answer not believed", extra=counts)
+            log.warning("answer not plausible", extra=counts)
         if not self._doubt.is_over(moment, self._config.doubt_s):
             return False
         for key in missing:

@@ -153,7 +153,7 @@ class NodePoller:
         """Raise `TransientError` unless a list that is later than the first such look lacks *name* too."""
         since = self._not_found.setdefault(name, asked)
         if self._list.asked <= since or name in self._list.names:
-            raise TransientError(f"a look at node {name} found nothing, and no list says so yet")
+            raise TransientError(f"Slurm does not know node {name}, but no list has confirmed that yet")
 
     async def fresh_list(self) -> dict[str, Node]:
         """Look at all nodes at once, tell the bus what they are, and return them; for many it is cheaper.
@@ -167,7 +167,7 @@ class NodePoller:
         finally:
             _LISTS.inc()
         if isinstance(answer, NotModified):
-            raise SlurmUnavailableError("look at all nodes: not modified, although everything was asked for")
+            raise SlurmUnavailableError("look at all nodes: not modified, although everything was requested")
         for name in self._cache.take_list(answer.nodes, asked).changed:
             self._loop.enqueue(name)
         return {node.name: node for node in answer.nodes}
@@ -226,7 +226,7 @@ class NodePoller:
         self._doubt = self._doubt.after(known, missing, moment)
         if self._doubt.since is not None:
             DOUBTED.labels("nodes").inc()
-            log.warning("answer not believed", extra={"known": len(known), "missing": len(missing)})
+            log.warning("answer not plausible", extra={"known": len(known), "missing": len(missing)})
         if not self._doubt.is_over(moment, self._config.doubt_s):
             return False
         self._list = _List(asked, listed)
@@ -265,7 +265,7 @@ class NodePoller:
                 self._settled[name] = self._view.revision(name)
             if facts and before is not None:  # Those that are new, `poll` says in one line.
                 fields = {"node": name, "facts": [type(fact).__name__ for fact in facts]}
-                log.info("node told", extra={**fields, "reason": after.reason, "cause": cause.id})
+                log.info("node published", extra={**fields, "reason": after.reason, "cause": cause.id})
         elif self._cache.is_absent(name):
             self._not_found.pop(name, None)
             actions, facts = self._expected.of(name), ()

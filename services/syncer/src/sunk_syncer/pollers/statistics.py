@@ -109,7 +109,7 @@ class StatisticsPoller:
             ANSWERED.labels("partitions").set_to_current_time()
         else:  # There is no Slurm without a partition: this one has lost its configuration, or is another.
             DOUBTED.labels("partitions").inc()
-            log.warning("answer not believed", extra={"known": len(self._partitions), "missing": "all"})
+            log.warning("answer not plausible", extra={"known": len(self._partitions), "missing": "all"})
 
     def _dated(self, state: SlurmStatisticsState) -> SlurmStatisticsState:
         """Return *state* with what we did and when Slurm was heard of what; an earlier leader may know."""

@@ -77,7 +77,7 @@ class ExplainHandlers:
         self._views.require_known("")
         job = self._views.jobs.get(str(question.job))
         if job is None:
-            return Refused(code="unknown_job", reason=f"Slurm has no job {question.job}, or no longer")
+            return Refused(code="unknown_job", reason=f"Slurm has no job {question.job}, or has forgotten it")
         return self._bounded(
             self._of_operators,
             lambda jobs, released: explain_job(
@@ -108,7 +108,7 @@ class ExplainHandlers:
     ) -> Reply:
         """Return the explanation, or "later" while those before it have to be made up for."""
         if wait_s := share.wait_s(self._clock()):
-            reason = "the syncer has just found places in the queue for others"
+            reason = "the syncer has just answered other questions about the queue"
             return Later(reason=reason, retry_after_s=wait_s)
         before = self._worked()
         found = explain(self._views.jobs.values(), released_jobs(self._views.placements.values()))

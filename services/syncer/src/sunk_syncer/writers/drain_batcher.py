@@ -25,8 +25,8 @@ BULK_MAX: Final = 200
 GATHER_S: Final = 0.1
 """How long the first one waits at most for others that are being looked at."""
 _GATHER_STEP_S: Final = 0.005
-TOO_OLD: Final = "what was read of the node is too old to be written upon"
-OVERTAKEN: Final = "somebody has drained the node since it was read"
+TOO_OLD: Final = "what was read of the node is too old for a write"
+OVERTAKEN: Final = "another client has drained the node since it was read"
 
 
 class _Waiting:
