@@ -1,9 +1,10 @@
-"""Pages and the texts of the charts are in plain English.
+"""Pages, and the texts of charts and programs, are in plain English.
 
 No word that the glossary refuses, no long sentence, no nameless actor, no sentence that is turned round, and
 pages that textstat finds as easy to read as texts for pupils.
 """
 
+import ast
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -130,6 +131,63 @@ CHARTS: Final = sorted(
     )
     for path in (ROOT / "helm").glob(f"*/{pattern}")
 )
+
+
+PROGRAMS: Final = sorted(
+    path
+    for pattern in ("libs/*/src/**/*.py", "services/*/src/**/*.py", "helm/*/files/**/*.py")
+    for path in ROOT.glob(pattern)
+    if not {"testing", "testing.py"} & set(path.parts)
+)
+SCRIPTS: Final = sorted(
+    path
+    for pattern in ("templates/**/*.tpl", "templates/**/*-policy.yaml", "files/*-policy.yaml", "files/**/*")
+    for path in (ROOT / "helm").glob(f"*/{pattern}")
+    if path.is_file() and path.suffix in {".tpl", ".yaml", ".sh", ""} and path.name != "alerts.yaml"
+)
+_COMMENT: Final = re.compile(r"(?s)\{\{-? ?/\*.*?\*/ ?-?\}\}|(?<!\S)# [^\n]*")
+_QUOTED: Final = re.compile(r""" message: >-\n((?: {6}.*\n)+)|"((?:[^"\\\n]|\\.)*)"|'([^'\n]*)'""")
+
+
+def strings(source: str) -> Iterator[str]:
+    """Yield the strings of a Python module without docstrings; N stands for each value of an f-string."""
+    tree = ast.parse(source)
+    others = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):  # An f-string comes before its parts.
+        if isinstance(node, ast.JoinedStr):
+            others |= {id(part) for part in node.values}
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "N" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in others:
+            yield node.value
+
+
+def program_texts(path: Path) -> list[str]:
+    """Return what users may read of a program, a script or a template: strings with a space in them."""
+    source = path.read_text()
+    if path.suffix == ".py":
+        found = strings(source)
+    else:
+        found = ("".join(groups) for groups in _QUOTED.findall(_COMMENT.sub("", source)))
+    return [text for text in found if " " in text.strip()]
+
+
+@pytest.mark.parametrize("path", [*PROGRAMS, *SCRIPTS], ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_program_prints_is_in_plain_words_and_short_sentences(path: Path) -> None:
+    assert [found for text in program_texts(path) for found in findings(text)] == []
+
+
+def test_strings_of_a_program_are_found_and_docstrings_are_not(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text('"""Somebody reads this."""\n\nTOLD = f"{1} is not told to anybody"\nWORD = "told"\n')
+
+    assert program_texts(program) == ["N is not told to anybody"]
+
+
+def test_messages_of_scripts_are_found_and_comments_are_not(tmp_path: Path) -> None:
+    script = tmp_path / "script.sh"
+    script.write_text('# Somebody reads "it\'s here".\necho "nobody\'s home" \'is told\'  # "for nobody"\n')
+
+    assert program_texts(script) == ["nobody's home", "is told"]
 
 
 @pytest.mark.parametrize("path", CHARTS, ids=lambda path: str(path.relative_to(ROOT)))

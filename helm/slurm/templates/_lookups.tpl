@@ -212,7 +212,7 @@ pods, scripts (the ConfigMap with hooks.env of before).
 {{- if and $secret (not $isOpen) (not $known) }}
 {{- fail (printf "hookGateway.tls.required: the Pod %s was created without the CA of the hook gateway, so each job that starts there would fail: first upgrade with false, and set true when every compute Pod was replaced %s" $pod.metadata.name $way) }}
 {{- else if and $secret (not $isOpen) (ne $known $secret) }}
-{{- fail (printf "hookGateway.tls: the Pod %s knows the CA of the Secret %s, and not that of %s, so each job that starts there would fail: set required to false until every compute Pod was replaced; or set checks.cluster to false if both have the same CA %s" $pod.metadata.name $known $secret $way) }}
+{{- fail (printf "hookGateway.tls: the Pod %s knows the CA of the Secret %s, and not that of %s, so each job that starts there would fail. Set required to false until every compute Pod was replaced; or set checks.cluster to false if both have the same CA %s" $pod.metadata.name $known $secret $way) }}
 {{- else if and $known $isTlsAlone (or (not $secret) (ne $known $secret)) }}
 {{- fail (printf "hookGateway.tls: the Pod %s calls the hook gateway only with TLS, with the CA of the Secret %s, so jobs that start now would fail: first upgrade with that Secret and required: false, and wait three minutes %s" $pod.metadata.name $known $way) }}
 {{- end }}

@@ -46,9 +46,9 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     replace_after_s: Seconds = 10.0
     """A Pod that fails at once is not made again in a hot loop."""
     slurm_stale_s: Seconds = 60.0
-    """Slurm not heard for this long is said on its NodeSets. The syncer passes a sign of life on every 10."""
+    """After this time without news from Slurm its NodeSets say so. The syncer passes news on every 10 s."""
     slurm_unknown_s: Seconds = 600.0
-    """Slurm not heard for this long is said on Pods and Nodes, slowly: their conditions turn Unknown."""
+    """After this time without news from Slurm the conditions of Pods and Nodes slowly turn Unknown."""
     topology: Literal["none", "tree", "block", "both"] = "none"
     """What is generated into the ConfigMap ``<cluster>-topology``: topology.conf with a tree or with blocks;
     ``both``: topology.conf with the tree for Slurm 24.11, and topology.yaml with tree and blocks for 26.05,

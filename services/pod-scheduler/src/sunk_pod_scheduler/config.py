@@ -101,7 +101,7 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """Labels of Nodes that name what they share in the network, from the top down: a gang's
     ranks follow them. Empty: they follow the names of the Slurm nodes."""
     silent_s: Seconds = 15.0
-    """A placeholder's script whose poll was cut and that is not heard for so long is dead: its Pod goes."""
+    """A placeholder's script whose call was cut off is dead after this time without a call: its Pod goes."""
     resync_s: Seconds = 300.0
     """Every Pod is looked at again this often."""
     lease_ttl_s: Annotated[int, Meta(ge=2, le=60)] = 3

@@ -84,7 +84,7 @@ class DaemonSetView:
     def _note(self, trouble: str) -> None:
         """Note why it is not known who is a daemon, which is told once; empty: it is."""
         if trouble and not self._trouble:
-            log.warning("daemons not told from others", extra={"error": trouble})
+            log.warning("daemons cannot be recognised", extra={"error": trouble})
         self._trouble = trouble
 
 

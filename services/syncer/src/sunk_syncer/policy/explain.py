@@ -132,7 +132,7 @@ def _drain(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
             else "scontrol update nodename=... state=undrain"
         )
     elif row is not None:
-        because, change = f"the state in Kubernetes requires it: {row.name}", _CHANGES[row.name]
+        because, change = f"Kubernetes requires it: {row.name}", _CHANGES[row.name]
     elif told.reason.startswith(OVERDUE) and kube.is_pod_leaving:
         because, change = "the Pod of a job that ended may still run", "that Pod is gone"
     elif told.reason.startswith(OVERDUE) and not kube.are_placements_known:
@@ -186,7 +186,7 @@ def _kubernetes(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
     if row is not None and not told.is_drain:
         is_left = told.is_down and not shall_be_empty(kube)
         yield Finding(
-            what=f"not drained, although its state in Kubernetes requires it: {row.name}",
+            what=f"not drained, although Kubernetes requires it: {row.name}",
             because="the syncer does not drain a node that is down"
             if is_left
             else "the syncer drains it in a moment",
