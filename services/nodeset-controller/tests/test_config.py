@@ -60,7 +60,7 @@ def test_a_reason_for_a_cluster_that_is_none_of_ours_is_refused(monkeypatch: pyt
     monkeypatch.setenv(PREFIX + "CLUSTERS", "prod")
     monkeypatch.setenv(PREFIX + "REBOOT_REASONS", "pord=off")
 
-    with pytest.raises(ConfigError, match="REBOOT_REASONS: pord is none of"):
+    with pytest.raises(ConfigError, match="REBOOT_REASONS: pord is not in"):
         read_config()
 
 

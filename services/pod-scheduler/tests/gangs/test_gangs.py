@@ -388,7 +388,7 @@ def test_one_pod_that_is_not_valid_keeps_the_others_waiting_and_each_is_told() -
         (seen(member(0), size=None, size_problem="gang-size: must say"), "gang-size"),
         (
             seen(*(replace(member(kind), wish=bytes([kind])) for kind in range(17))),
-            "ask for 17 kinds of Nodes by nodeSelector, node affinity and tolerations: one job has 16",
+            "require 17 kinds of Nodes by nodeSelector, node affinity and tolerations: one job has 16",
         ),
     ],
 )

@@ -41,10 +41,14 @@ def test_what_became_of_a_job_is_said_in_words_and_in_slurms_own(base: str, word
 def test_a_script_that_asks_while_its_job_runs_says_what_slurm_says_of_preemption() -> None:
     assert release_requested(replace(job(), is_preempted=True)) == "job 7 is being preempted by another job"
     assert (
-        release_requested(job()) == "the script of job 7 to end, or the node's epilog requested the Pod's end"
+        release_requested(job())
+        == "Slurm signalled the script of job 7 to end, or the node's epilog requested the Pod's end"
     )
     for nobody in (JobUnknown(), JobGone(has_ended=True)):
-        assert release_requested(nobody) == "the script to end, or the node's epilog requested the Pod's end"
+        assert (
+            release_requested(nobody)
+            == "Slurm signalled the script to end, or the node's epilog requested the Pod's end"
+        )
 
 
 def test_what_others_wrote_is_shown_in_one_line_and_not_for_ever() -> None:

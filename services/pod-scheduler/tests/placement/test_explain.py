@@ -135,7 +135,7 @@ PENDING = seen(pod(), placement("released"), replace(job("PENDING", reason="Prio
             "job 3",
             id="its release is not heard of",
         ),
-        pytest.param([waiting(7, 50)], "place 1 of 1 in the queue of main", "nobody", id="alone"),
+        pytest.param([waiting(7, 50)], "place 1 of 1 in the queue of main", "no job is known", id="alone"),
         pytest.param([], "its place in Slurm's queue is not known", "has not published job 7", id="too new"),
         pytest.param(
             None,

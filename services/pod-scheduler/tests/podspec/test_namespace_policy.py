@@ -197,7 +197,7 @@ def test_by_default_a_priority_class_gives_no_qos_that_its_namespace_was_not_gra
 def test_a_list_of_qos_bounds_what_a_priority_class_gives_its_namespace(namespaces: dict[str, Grant]) -> None:
     policy = Policy(namespaces=namespaces, priority_classes=CLASSES, default="allow")
 
-    means = "high means QoS urgent by scheduler.priorityClasses, which namespace ml may not use"
+    means = "scheduler.priorityClasses gives high the QoS urgent, which namespace ml may not use"
     may = "an administrator may add it to scheduler.policyByNamespace.ml.qos of helm/slurm"
     assert validate(of_class("high"), Rules(policy=policy)) == (f"spec.priorityClassName: {means}; {may}",)
 

@@ -245,7 +245,7 @@ def test_a_cpu_limit_is_no_more_than_slurm_gives_the_pod_where_jobs_run_beside_i
     else:
         (problem,) = found if isinstance(found, tuple) else ("",)
         assert problem.startswith(f"spec.containers[].resources.limits.cpu: {all_in_all}")
-        assert "that Slurm gives, where" in problem
+        assert "that Slurm gives: lower it if" in problem
 
 
 @pytest.mark.parametrize(

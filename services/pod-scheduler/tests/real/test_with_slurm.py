@@ -762,7 +762,7 @@ async def test_a_priority_class_is_the_jobs_qos_by_which_slurm_preempts_and_an_u
     assert "QOS=urgent" in shown
     assert lost is not None
     assert lost.reason.endswith(
-        "Invalid qos specification (2066); PriorityClass lost means QoS nosuch by scheduler.priorityClasses"
+        "Invalid qos specification (2066); scheduler.priorityClasses gives PriorityClass lost the QoS nosuch"
     )
 
 

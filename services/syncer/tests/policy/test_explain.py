@@ -28,9 +28,14 @@ def drained(reason: str, user: str = "root") -> SlurmNodeState:
 @pytest.mark.parametrize(
     ("told", "kube", "words"),
     [
-        pytest.param(drained("bad dimm", "ada"), FINE, ("by ada", "state=undrain"), id="another's drain"),
         pytest.param(
-            drained("nhc verify-undrain", "ada"), FINE, ("by ada", "verification"), id="waits for NHC"
+            drained("bad dimm", "ada"), FINE, ("ada set this drain", "state=undrain"), id="another's drain"
+        ),
+        pytest.param(
+            drained("nhc verify-undrain", "ada"),
+            FINE,
+            ("ada set this drain", "verification"),
+            id="waits for NHC",
         ),
         pytest.param(drained("k8s: cordon: disk"), CORDONED, ("cordoned", "kubectl uncordon"), id="cordoned"),
         pytest.param(drained("k8s: cordon: disk"), FINE, ("cause is gone", "in a moment"), id="to be lifted"),
@@ -40,10 +45,10 @@ def drained(reason: str, user: str = "root") -> SlurmNodeState:
         pytest.param(
             drained("k8s: pod deletion timeout"),
             replace(FINE, is_pod_leaving=True),
-            ("still run", "Pod goes"),
+            ("still run", "Pod is gone"),
             id="overdue",
         ),
-        pytest.param(drained("k8s: cordon"), KubeInputs(), ("no NodeSet", "deleted"), id="no Pod known"),
+        pytest.param(drained("k8s: cordon"), KubeInputs(), ("no NodeSet", "deletes"), id="no Pod known"),
         pytest.param(
             replace(IDLE, state="DOWN", is_down=True, reason="Not responding"),
             FINE,
@@ -51,7 +56,7 @@ def drained(reason: str, user: str = "root") -> SlurmNodeState:
             id="down",
         ),
         pytest.param(
-            replace(IDLE, is_not_responding=True), FINE, ("does not hear", "SlurmdTimeout"), id="silent"
+            replace(IDLE, is_not_responding=True), FINE, ("does not reach", "SlurmdTimeout"), id="silent"
         ),
         pytest.param(IDLE, CORDONED, ("in a moment", "uncordon"), id="about to be drained"),
     ],
