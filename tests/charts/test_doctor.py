@@ -147,7 +147,7 @@ def test_of_a_bus_that_is_not_seen_nothing_is_recommended() -> None:
             "storage: there is no StorageClass fast: name one",
         ),
         ({}, {"standard": "restricted"}, "Pod security: slurmd and sshd start as root"),
-        ({}, {"nodes": (node("c", kind="cpu"),)}, "compute.nodes.gpu: no Node has the labels"),
+        ({}, {"nodes": (node("c", kind="cpu"),)}, "compute.nodes.gpu: no Node matches"),
         ({}, {"nodes": (node("a"),)}, "compute.nodes.gpu: wants 2 Nodes, and 1 fit: label more"),
         (
             {},

@@ -678,7 +678,7 @@ def test_doctor_looks_at_the_cluster_by_the_users_own_rights(stage: Stage, tmp_p
     refused = stage.run("admin", "doctor", str(stage.folder / "none.yaml"))
 
     assert found.exit_code == 1
-    assert "compute.nodes.cpu: no Node has the labels" in json.dumps(json.loads(found.stdout)["findings"])
+    assert "compute.nodes.cpu: no Node matches" in json.dumps(json.loads(found.stdout)["findings"])
     assert (blind.exit_code, 'User "dave" cannot list' in blind.stderr) == (3, True)
     assert (refused.exit_code, "none.yaml" in refused.stderr) == (1, True)
 
