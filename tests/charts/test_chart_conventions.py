@@ -287,7 +287,7 @@ def test_a_service_monitor_selects_one_service_whose_port_is_the_pods(everything
     ],
 )
 def test_two_monitors_of_the_same_pods_are_refused(name: str, values: dict[str, Any]) -> None:
-    with pytest.raises(helm.HelmError, match=r"serviceMonitor\.enabled: podMonitor has the same Pods"):
+    with pytest.raises(helm.HelmError, match=r"serviceMonitor\.enabled: podMonitor scrapes the same Pods"):
         made(name, values_of(name, "default") | values)
 
 
@@ -453,10 +453,10 @@ def test_files_of_slurm_are_where_its_daemons_read_them_and_the_syncer_looks_for
         ("slurm.conf", "the chart makes slurm.conf itself: set slurmConfig.extraConfig"),
         ("topology.yaml", "the chart makes topology.yaml itself: set slurmConfig.topologyConfigMap"),
         ("slurmdbd.conf", "the chart makes slurmdbd.conf itself: set accounting.extraConfig"),
-        ("a/b.conf", '"a/b.conf" is no file name: write letters'),
-        ("..", r'"\.\." is no file name'),
-        ("a:b", '"a:b" is no file name'),
-        ("jwt.key", "jwt.key holds a key, and users of login Pods read these files: put it into a Secret"),
+        ("a/b.conf", '"a/b.conf" is not a file name: write letters'),
+        ("..", r'"\.\." is not a file name'),
+        ("a:b", '"a:b" is not a file name'),
+        ("jwt.key", "jwt.key holds a key, and users of login Pods can read these files: put it into a Secret"),
         ("slurm.key.old", "slurm.key.old holds a key"),
         ("jwks.json", "jwks.json holds a key"),
         ("id_ed25519", "id_ed25519 holds a key"),

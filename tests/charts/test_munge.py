@@ -98,7 +98,7 @@ def test_the_key_is_rotated_at_one_moment_under_a_job_that_runs(cluster: Munge) 
     cluster.install_slurm()
     under_way = keys(cluster)
     assert under_way["munge.key"] == old["munge.key"] != under_way["munge.next"]
-    with pytest.raises(LabError, match=r"keys\.mungeKeyId: the change to \"2\" is not everywhere yet"):
+    with pytest.raises(LabError, match=r"keys\.mungeKeyId: not all Pods have the change to \"2\" yet"):
         cluster.install_slurm(cluster.values() | {"keys": {"mungeKeyId": "3"}})
     # The old one signs until then.
     told = cluster.login(

@@ -851,7 +851,7 @@ def test_what_the_cluster_has_already_or_not_at_all_is_refused_before_anything_i
 def test_an_upgrade_that_cannot_work_is_refused_and_the_release_is_as_it_was(cluster: Cluster) -> None:
     before = cluster.helm.status("slurm")
 
-    with pytest.raises(LabError, match=r"controller\.stateVolume\.size: the volume is of 10Gi"):
+    with pytest.raises(LabError, match=r"controller\.stateVolume\.size: the volume has 10Gi"):
         cluster.install_slurm(cluster.values() | {"controller": {"stateVolume": {"size": "20Gi"}}})
 
     assert cluster.helm.status("slurm") == before

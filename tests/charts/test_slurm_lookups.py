@@ -70,8 +70,8 @@ def ask(probed: Path, check: str, found: dict[str, Any], **values: Any) -> None:
     [
         ({"NATS_REPLICAS": "3"}, {}, "nats.replicas: the sunk release keeps streams on 3 servers"),
         ({"NATS_URL": "nats://bus:4222"}, {}, "nats.url: is empty, .*: set nats://bus:4222"),
-        ({"NATS_CA_FILE": "/ca.crt"}, {}, "nats.tls.caSecret: is empty, and the NATS .* speaks TLS"),
-        ({"LOCK_KEY": "example.com/lock"}, {}, "sunk.lockKey: the sunk release locks Nodes by .*example.com"),
+        ({"NATS_CA_FILE": "/ca.crt"}, {}, "nats.tls.caSecret: is empty, and the NATS .* uses TLS"),
+        ({"LOCK_KEY": "example.com/lock"}, {}, "sunk.lockKey: the sunk release locks Nodes with .*example.com"),
         (
             {"TOPOLOGY": "block"},
             {"slurmConfig": {"topologyPlugin": "topology/tree"}},
@@ -80,7 +80,7 @@ def ask(probed: Path, check: str, found: dict[str, Any], **values: Any) -> None:
         (
             {"NODE_PERMISSIONS": "stage"},
             {"syncer": {"nodePermissions": {"enabled": True}}},
-            "syncer.nodePermissions.enabled: the sunk release does not let prod",
+            "syncer.nodePermissions.enabled: the sunk release does not allow prod",
         ),
         (
             {"NODE_PERMISSIONS": "prod", "REBOOT_REASON": "other"},
@@ -148,7 +148,7 @@ def stateful_set(chart: Path, kind: str, **values: Any) -> dict[str, Any]:  # no
         (
             {},
             {"controller": {"stateVolume": {"size": "20Gi"}}},
-            "controller.stateVolume.size: the volume is of 10Gi, .* no 20Gi: .*statefulset prod-controller",
+            "controller.stateVolume.size: the volume has 10Gi, .* to 20Gi: .*statefulset prod-controller",
         ),
         (
             {"controller": {"stateVolume": {"storageClassName": "fast"}}},
@@ -158,10 +158,10 @@ def stateful_set(chart: Path, kind: str, **values: Any) -> dict[str, Any]:  # no
         (
             {},
             {"controller": {"stateVolume": {"accessModes": ["ReadWriteMany"]}}},
-            "controller.stateVolume.accessModes: the volume has ReadWriteOnce, .* no ReadWriteMany",
+            "controller.stateVolume.accessModes: the volume has ReadWriteOnce, .* to ReadWriteMany",
         ),
-        ({}, {"mariadb": {"size": "1Ti"}}, "mariadb.size: the volume is of 20Gi, .*statefulset prod-mariadb"),
-        ({}, {"clusterName": "test"}, "clusterName: this release is prod, .*: set that"),
+        ({}, {"mariadb": {"size": "1Ti"}}, "mariadb.size: the volume has 20Gi, .*statefulset prod-mariadb"),
+        ({}, {"clusterName": "test"}, "clusterName: this release is prod .*: set this name"),
         ({}, {"fullnameOverride": "other"}, "fullnameOverride: this release has prod-controller, .*set prod"),
         (
             {},
@@ -259,9 +259,9 @@ NEW_POD: Final = compute_pod("SLURM_SACK_JWKS", "SLURM_SACK_KEY")
 @pytest.mark.parametrize(
     ("before", "ids", "why"),
     [
-        (("1",), ["2", "1"], r'2 is new, .*put it last first, as \["1","2"\]'),
+        (("1",), ["2", "1"], r'2 is new, .*first add it at the end, as \["1","2"\]'),
         (("1",), ["2"], "2 is new"),
-        (("1", "2"), ["2"], "1 signs until now: put another one before it first"),
+        (("1", "2"), ["2"], "1 is the key that signs now: first put another key before it"),
     ],
     ids=["signs at once", "in its place", "goes while it signs"],
 )
@@ -288,7 +288,7 @@ def test_a_step_of_a_rotation_waits_until_the_one_before_is_everywhere(probed: P
 def test_a_rotation_waits_for_slurmds_that_know_one_key_only(probed: Path) -> None:
     there = {"secret": with_keys("1"), "pods": [NEW_POD, compute_pod("SLURM_SACK_KEY")]}
 
-    with pytest.raises(helm.HelmRenderError, match="the Pod cpu-000-001 was made by an earlier version"):
+    with pytest.raises(helm.HelmRenderError, match="the Pod cpu-000-001 was created by an earlier version"):
         ask(probed, "slurm.checkKeys", there, keys={"slurmKeyIds": ["1", "2"]})
 
 
@@ -351,7 +351,7 @@ def test_a_key_of_munge_that_is_not_everywhere_is_not_rotated_again(probed: Path
     under_way = munge_keys(probed, munge_keys(probed, {}, "1"), "2")
 
     with pytest.raises(
-        helm.HelmRenderError, match=r'mungeKeyId: the change to "2" is not everywhere yet: .* s'
+        helm.HelmRenderError, match=r'mungeKeyId: not all Pods have the change to "2" yet: .* s'
     ):
         ask(probed, "slurm.checkMungeKey", {"secret": under_way}, keys={"mungeKeyId": "3"})
     ask(probed, "slurm.checkMungeKey", {"secret": under_way}, keys={"mungeKeyId": "2"})
@@ -396,7 +396,7 @@ def test_tls_of_the_hooks_changes_only_while_every_compute_pod_finds_the_gateway
     alone = "SUNK_HOOKS_URL=https://gateway:8443\nSUNK_HOOKS_CA_FILE=/ca.crt\n"
     both = f"{alone}SUNK_HOOKS_URL_WITHOUT_TLS=http://gateway:8080\n"
     with pytest.raises(
-        helm.HelmRenderError, match=r"hookGateway.tls.required: the Pod cpu-0 was made without the CA"
+        helm.HelmRenderError, match=r"hookGateway.tls.required: the Pod cpu-0 was created without the CA"
     ):
         check(other, new, old, existingSecret="hooks-tls")
     check(other, new, old, existingSecret="hooks-tls", required=False)

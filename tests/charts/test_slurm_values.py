@@ -112,12 +112,12 @@ def test_a_wrong_value_is_refused_with_its_path(
     [
         ({"clusterName": ""}, "clusterName: is missing"),
         ({"slurmConfig": {"extraConfig": "killwait = 3"}}, "has killwait, .*: set slurmConfig.killWait"),
-        ({"slurmConfig": {"extraConfig": "x=1\n PrologFlags=Contain"}}, "has PrologFlags, on which"),
+        ({"slurmConfig": {"extraConfig": "x=1\n PrologFlags=Contain"}}, "has PrologFlags, which the services"),
         (
             {"slurmConfig": {"extraConfig": "SlurmdParameters=l3cache_as_socket"}},
             "has SlurmdParameters, .*: set slurmConfig.slurmdParameters",
         ),
-        ({"slurmConfig": {"extraConfig": "MinJobAge=2"}}, "has MinJobAge, on which"),
+        ({"slurmConfig": {"extraConfig": "MinJobAge=2"}}, "has MinJobAge, which the services"),
         (
             {"slurmConfig": {"extraConfig": "AuthInfo=ttl=9"}},
             "has AuthInfo, .*: set slurmConfig.hookDeadline",
@@ -126,7 +126,7 @@ def test_a_wrong_value_is_refused_with_its_path(
             {"slurmConfig": {"jobContainerConfig": "BasePath=/x", "extraConfig": "#JobContainerType=none"}},
             "slurmConfig.jobContainerConfig: nothing reads it: set JobContainerType=",
         ),
-        ({"slurmConfig": {"extraConfig": "include other.conf"}}, "has include, on which"),
+        ({"slurmConfig": {"extraConfig": "include other.conf"}}, "has include, which the services"),
         (
             {"podDefaults": {"extraEnv": [{"name": "SUNK_SYNCER_POLL_S", "value": "1"}]}},
             "podDefaults.extraEnv: SUNK_SYNCER_POLL_S is a setting of one service",
@@ -156,21 +156,21 @@ def test_a_wrong_value_is_refused_with_its_path(
             {"slurmConfig": {"messageTimeout": 60}},
             "unkillableStepTimeout: 180 is less than five times .*: set 300 or more",
         ),
-        ({"compute": {"partitions": "SlurmdPort=7"}}, 'compute.partitions: "SlurmdPort=7" is no line'),
-        ({"compute": SET | {"partitions": "PartitionName=gpu Nodes=ALL"}}, "has a partition gpu, as auto"),
+        ({"compute": {"partitions": "SlurmdPort=7"}}, 'compute.partitions: "SlurmdPort=7" is not a line'),
+        ({"compute": SET | {"partitions": "PartitionName=gpu Nodes=ALL"}}, "has a partition gpu, and auto"),
         (
             {"compute": SET | {"partitions": "PartitionName=a Nodes=gpu,cpu\n"}},
             'there is no set cpu in compute.nodes for "PartitionName=a Nodes=gpu,cpu": add it there',
         ),
         (
             {"compute": {"nodes": {"a": {}, "b": {"podNamePrefix": "a"}}}},
-            'compute.nodes.b.podNamePrefix: "a" is that of compute.nodes.a too',
+            'compute.nodes.b.podNamePrefix: compute.nodes.a has "a" too',
         ),
-        ({"compute": {"nodes": {"default": {}}}}, "compute.nodes.default: is a word of Slurm's own"),
+        ({"compute": {"nodes": {"default": {}}}}, "compute.nodes.default: is a reserved word"),
         ({"compute": {"nodes": {"a": {"definitions": ["c"]}}}}, "a.definitions: there is no compute.nodes.c"),
         ({"compute": {"nodes": {"a": {"gresGpu": "h100"}}}}, 'a.gresGpu: "h100" is not TYPE:COUNT'),
-        ({"users": [ADA, ADA | {"uid": 2001}]}, r"users\[1\]: ada is that of users\[0\] too"),
-        ({"users": [ADA, ADA | {"name": "bob"}]}, r"users\[1\]: uid 2000 is that of users\[0\] too"),
+        ({"users": [ADA, ADA | {"uid": 2001}]}, r"users\[1\]: ada belongs to users\[0\] too"),
+        ({"users": [ADA, ADA | {"name": "bob"}]}, r"users\[1\]: uid 2000 belongs to users\[0\] too"),
         (
             {"hooks": {"epilog": {"10-clean": "rm -rf /tmp/x"}}},
             "hooks.epilog.10-clean: does not begin with #!",

@@ -75,7 +75,7 @@ def test_a_wrong_value_is_refused_with_its_path(
     [
         (
             {"clusters": [{"name": "prod", "namespace": name} for name in ("a", "b")]},
-            "clusters: prod, prod: a name is given twice",
+            "clusters: prod, prod: a name appears twice",
         ),
         (
             {"nats": {"persistence": {"maxFileStore": "2GiB"}}},

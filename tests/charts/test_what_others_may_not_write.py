@@ -424,7 +424,7 @@ def test_no_other_pod_has_the_priority_class_of_slurmds(lab: KubeLab) -> None:
         one["spec"]["priorityClassName"] = "sunk-slurmd"
 
     with pytest.raises(
-        LabError, match=r"sunk-slurmd is for slurmd's Pods, which the nodeset-controller makes"
+        LabError, match=r"sunk-slurmd is for slurmd's Pods, which the nodeset-controller creates"
     ):
         tenant.create(stranger)
     controller.create(slurmd)

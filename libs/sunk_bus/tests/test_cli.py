@@ -280,8 +280,8 @@ async def test_a_replay_that_fails_again_says_so(bus: Bus, settings: BusSettings
         replayed = await run(settings, "dead-letters", "--replay", "1", "--wait", "60")
         again = await run(settings, "dead-letters", "--replay", "2", "--wait", "60")
 
-    assert "buried again by test, letter 2: still no driver" in replayed.out
-    assert "buried again by test, letter 3: still no driver" in again.out
+    assert "test made it a dead letter again, 2: still no driver" in replayed.out
+    assert "test made it a dead letter again, 3: still no driver" in again.out
 
 
 async def test_all_letters_are_replayed_only_when_that_is_confirmed(bus: Bus, settings: BusSettings) -> None:

@@ -145,12 +145,12 @@ def test_a_drain_says_which_reason_without_a_cordon_it_replaces() -> None:
     [
         ("", "--reason: give a reason"),
         ("   ", "--reason: give a reason"),
-        ("x" * 201, "--reason: 201 characters; at most 200"),
-        ("x" * 10_000_000, "--reason: 10000000 characters"),
+        ("x" * 201, "--reason: has 201 characters; at most 200"),
+        ("x" * 10_000_000, "--reason: has 10000000 characters"),
         ("a\nb", "--reason: has the control character '\\\\n'"),
         ("\x1b[2J", "--reason: has the control character '\\\\x1b'"),
         ("\udcff", "--reason: has the control character"),
-        ("please verify-undrain", "--reason: verify-undrain would have"),
+        ("please verify-undrain", "--reason: verify-undrain would make"),
     ],
 )
 def test_a_reason_that_can_be_none_is_refused_by_the_name_of_its_option(text: str, why: str) -> None:
@@ -231,15 +231,15 @@ def test_a_reboot_is_the_condition_that_the_platform_waits_for() -> None:
     ("found", "rows", "problems", "status", "why"),
     [
         pytest.param(node(), [row()], (), 1, "is not cordoned", id="not cordoned"),
-        pytest.param(node(reason="r"), [row()], (SILENT,), NOT_NOW, "is not known: c1: syncer", id="old"),
-        pytest.param(node(reason="r"), [], (), NOT_NOW, "Slurm does not say", id="not in Slurm"),
+        pytest.param(node(reason="r"), [row()], (SILENT,), NOT_NOW, "runs a job: c1: syncer", id="old"),
+        pytest.param(node(reason="r"), [], (), NOT_NOW, "Slurm does not report it", id="not in Slurm"),
         pytest.param(
-            node(reason="r"), [row(kube_node="node2")], (), NOT_NOW, "Slurm does not say", id="moved"
+            node(reason="r"), [row(kube_node="node2")], (), NOT_NOW, "Slurm does not report it", id="moved"
         ),
         pytest.param(
-            node(reason="r"), [row(cluster="c2")], (), NOT_NOW, "Slurm does not say", id="another's"
+            node(reason="r"), [row(cluster="c2")], (), NOT_NOW, "Slurm does not report it", id="another's"
         ),
-        pytest.param(node(reason="r"), [row(state="")], (), NOT_NOW, "Slurm does not say", id="no state"),
+        pytest.param(node(reason="r"), [row(state="")], (), NOT_NOW, "Slurm does not report it", id="no state"),
         pytest.param(node(reason="r"), [row(is_drain=False)], (), NOT_NOW, "not drained in Slurm", id="new"),
         pytest.param(node(reason="r"), [row(is_busy=True)], (), 1, "jobs still run on gpu-1", id="busy"),
         pytest.param(node(reason="r"), [row(lock="locked")], (), 1, "its lock is held", id="locked"),
@@ -271,7 +271,7 @@ def test_an_idle_node_may_be_rebooted_whatever_ails_another_cluster() -> None:
     ],
 )
 def test_an_answer_of_slurm_that_is_old_or_older_than_the_cordon_is_none(found: Nodes, why: str) -> None:
-    with pytest.raises(NoAnswerError, match=f"is not known yet: {why}") as refused:
+    with pytest.raises(NoAnswerError, match=f"it is not known yet whether .*: {why}") as refused:
         operations.require_idle(node(reason="r"), found)
 
     assert refused.value.status == NOT_NOW

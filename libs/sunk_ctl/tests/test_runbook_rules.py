@@ -333,7 +333,7 @@ def test_what_a_service_does_not_label_or_was_never_told_is_said_all_the_same() 
 
     assert [one.what for one in found] == [
         "Slurm's ? on the bus are old (17 min)",
-        "Slurm's jobs on the bus are old (never told)",
+        "Slurm's jobs on the bus are old (never reported)",
     ]
 
 

@@ -17,7 +17,7 @@ GIVEN: dict[str, Any] = {"url": "nats://127.0.0.1:1", "cluster": "c1", "user": "
         ),
         pytest.param({"cluster": "*"}, r"cluster '\*'", id="cluster"),
         pytest.param({"user": ""}, "user must not be empty", id="user"),
-        pytest.param({"consumer": "a.b"}, r"consumer 'a\.b': NATS takes", id="consumer"),
+        pytest.param({"consumer": "a.b"}, r"consumer 'a\.b': NATS accepts", id="consumer"),
         pytest.param({"kinds": [DeadLetter]}, "kinds: DeadLetter are not in a stream", id="kinds"),
         pytest.param({"concurrency": 0}, "concurrency 0: Expected `int` >= 1", id="no concurrency"),
         pytest.param({"concurrency": 9, "max_ack_pending": 8}, "more than max_ack_pending", id="two limits"),

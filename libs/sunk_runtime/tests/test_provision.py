@@ -190,7 +190,7 @@ async def test_a_strangers_stream_that_takes_our_facts_is_named_and_not_touched(
         await bus.js.add_stream(name="ALL", subjects=[subjects.EVERYTHING])
 
         with pytest.raises(
-            PermanentError, match=rf"stream {FACTS} cannot be made: ALL captures sunk\.ev\.c1"
+            PermanentError, match=rf"stream {FACTS} cannot be created: ALL captures sunk\.ev\.c1"
         ):
             await bus.provision("c1", settings)
 
