@@ -456,7 +456,7 @@ def test_files_of_slurm_are_where_its_daemons_read_them_and_the_syncer_looks_for
         ("a/b.conf", '"a/b.conf" is not a file name: write letters'),
         ("..", r'"\.\." is not a file name'),
         ("a:b", '"a:b" is not a file name'),
-        ("jwt.key", "jwt.key holds a key, and users of login Pods can read these files: put it into a Secret"),
+        ("jwt.key", "jwt.key holds a key, and users of login Pods can read these files"),
         ("slurm.key.old", "slurm.key.old holds a key"),
         ("jwks.json", "jwks.json holds a key"),
         ("id_ed25519", "id_ed25519 holds a key"),

@@ -71,7 +71,7 @@ def ask(probed: Path, check: str, found: dict[str, Any], **values: Any) -> None:
         ({"NATS_REPLICAS": "3"}, {}, "nats.replicas: the sunk release keeps streams on 3 servers"),
         ({"NATS_URL": "nats://bus:4222"}, {}, "nats.url: is empty, .*: set nats://bus:4222"),
         ({"NATS_CA_FILE": "/ca.crt"}, {}, "nats.tls.caSecret: is empty, and the NATS .* uses TLS"),
-        ({"LOCK_KEY": "example.com/lock"}, {}, "sunk.lockKey: the sunk release locks Nodes with .*example.com"),
+        ({"LOCK_KEY": "example.com/lock"}, {}, "sunk.lockKey: the sunk release locks Nodes .*example.com"),
         (
             {"TOPOLOGY": "block"},
             {"slurmConfig": {"topologyPlugin": "topology/tree"}},
@@ -277,7 +277,7 @@ def test_a_step_of_a_rotation_that_would_cost_jobs_is_refused(
 def test_a_step_of_a_rotation_waits_until_the_one_before_is_everywhere(probed: Path) -> None:
     there = {"secret": with_keys("1", "2", since=int(time.time()) - 60), "pods": [NEW_POD]}
 
-    with pytest.raises(helm.HelmRenderError, match="less than 480 s, ") as refused:
+    with pytest.raises(helm.HelmRenderError, match="less than 480 s ago, ") as refused:
         ask(probed, "slurm.checkKeys", there, keys={"slurmKeyIds": ["2", "1"]})
     left_s = re.search(r": try again in (\d+) s", str(refused.value))
     assert left_s is not None

@@ -112,7 +112,7 @@ def test_a_wrong_value_is_refused_with_its_path(
     [
         ({"clusterName": ""}, "clusterName: is missing"),
         ({"slurmConfig": {"extraConfig": "killwait = 3"}}, "has killwait, .*: set slurmConfig.killWait"),
-        ({"slurmConfig": {"extraConfig": "x=1\n PrologFlags=Contain"}}, "has PrologFlags, which the services"),
+        ({"slurmConfig": {"extraConfig": "x=1\n PrologFlags=Contain"}}, "has PrologFlags, which"),
         (
             {"slurmConfig": {"extraConfig": "SlurmdParameters=l3cache_as_socket"}},
             "has SlurmdParameters, .*: set slurmConfig.slurmdParameters",

@@ -232,14 +232,14 @@ def test_a_reboot_is_the_condition_that_the_platform_waits_for() -> None:
     [
         pytest.param(node(), [row()], (), 1, "is not cordoned", id="not cordoned"),
         pytest.param(node(reason="r"), [row()], (SILENT,), NOT_NOW, "runs a job: c1: syncer", id="old"),
-        pytest.param(node(reason="r"), [], (), NOT_NOW, "Slurm does not report it", id="not in Slurm"),
+        pytest.param(node(reason="r"), [], (), NOT_NOW, "Slurm does not report", id="not in Slurm"),
         pytest.param(
-            node(reason="r"), [row(kube_node="node2")], (), NOT_NOW, "Slurm does not report it", id="moved"
+            node(reason="r"), [row(kube_node="node2")], (), NOT_NOW, "Slurm does not report", id="moved"
         ),
         pytest.param(
-            node(reason="r"), [row(cluster="c2")], (), NOT_NOW, "Slurm does not report it", id="another's"
+            node(reason="r"), [row(cluster="c2")], (), NOT_NOW, "Slurm does not report", id="another's"
         ),
-        pytest.param(node(reason="r"), [row(state="")], (), NOT_NOW, "Slurm does not report it", id="no state"),
+        pytest.param(node(reason="r"), [row(state="")], (), NOT_NOW, "Slurm does not report", id="no state"),
         pytest.param(node(reason="r"), [row(is_drain=False)], (), NOT_NOW, "not drained in Slurm", id="new"),
         pytest.param(node(reason="r"), [row(is_busy=True)], (), 1, "jobs still run on gpu-1", id="busy"),
         pytest.param(node(reason="r"), [row(lock="locked")], (), 1, "its lock is held", id="locked"),
