@@ -17,12 +17,11 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from sunk_ctl.testing import (
-    NAMESPACE,
     RIGHTS,
     ViewStage,
     bus_settings,
-    kubeconfig_of_account,
     have_syncer_lead,
+    kubeconfig_of_account,
     nats_with_users,
     sunkctl,
     ui,
