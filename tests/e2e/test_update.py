@@ -11,7 +11,7 @@ from sunk_lab.processes import stopped
 from sunk_lab.stack.kubeapi import condition
 from sunk_lab.stack.raw import Object, dig
 from sunk_lab.stack.slurmapi import node_state
-from sunk_lab.story.deeds import fresh
+from sunk_lab.story.deeds import HOLDING, fresh
 from sunk_lab.story.observe import ComputeNode, until
 from sunk_lab.story.scrape import Series
 from sunk_lab.story.stage import Stage
@@ -105,6 +105,15 @@ def kill_the_controller_when(stage: Stage, film: Film, what: str, is_so: Callabl
     stage.stack.services.start("nodeset-controller")
 
 
+def await_end(stage: Stage, job: int) -> None:
+    """Wait until the job has ended; after a refused prolog it waits in the queue again, for two minutes."""
+
+    def words() -> set[str]:
+        return stage.deeds.eyes.job_words(job)
+
+    until(f"job {job} to end", lambda: not words() & {*HOLDING, "PENDING"}, words, patience_s=WITHIN_S)
+
+
 def refusals(stage: Stage) -> float:
     """Return how many prologs the hook-gateway has refused at their deadline."""
     found = Series(stage.stack.metrics_of("hook-gateway")).samples
@@ -132,7 +141,7 @@ def test_an_update_loses_no_job_and_ends_though_its_controller_is_killed_at_each
     film.roll()
 
     for job in jobs:
-        do.job_left(job)
+        await_end(stage, job)
     assert not before & uids(stage)
     assert min(film.serving) >= len(before) - AT_ONCE
     assert [do.eyes.job_words(job) for job in jobs] == [{"COMPLETED"}] * len(jobs)

@@ -8,6 +8,7 @@ from typing import cast
 import msgspec
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from sunk_ctl import following
 from sunk_ctl.cluster import Cluster
@@ -27,11 +28,11 @@ class View:
 
     def __init__(self, *given: Given) -> None:
         self.asked: list[dict[str, str]] = []
-        self._given = list(given)
+        self.left = list(given)
 
     async def get(self, _kind: object, _path: str, query: Mapping[str, str] | None = None) -> msgspec.Struct:
         self.asked.append(dict(query or {}))
-        found = self._given.pop(0)
+        found = self.left.pop(0)
         if isinstance(found, NoAnswerError):
             raise found
         return found
@@ -106,13 +107,30 @@ async def test_a_token_that_a_plugin_renews_meanwhile_loses_no_event_and_one_tha
 ) -> None:
     for name in ("POLL_S", "AGAIN_S", "PAUSE_S"):
         monkeypatch.setattr(following, name, 0.0)
-    expired = [LoggedOutError()] * following.REFUSED_MAX
+    expired = [LoggedOutError()] * 9
     first, second = page(1, after="c1.7.1"), page(2, after="c1.7.2")
 
-    seen, notes, status = await follow(View(first, *expired[1:], AWAY, *expired[1:], second, *expired))
+    class Ends(View):
+        async def get(
+            self, _kind: object, _path: str, query: Mapping[str, str] | None = None
+        ) -> msgspec.Struct:
+            if len(self.left) == 1:  # The last refusals go on for longer than a plugin may take.
+                monkeypatch.setattr(following, "REFUSED_S", 0.0)
+            return await super().get(_kind, _path, query)
+
+    seen, notes, status = await follow(Ends(first, *expired, AWAY, *expired, second, *expired))
 
     assert (seen, status) == ([1, 2], REFUSED)
     assert [note.partition(":")[0] for note in notes] == ["the API server does not know you"] * 2
+
+
+def test_the_api_server_may_not_know_the_user_for_a_minute() -> None:
+    refusals = following.Refusals()
+
+    assert [refusals.may_pass(LoggedOutError(), at) for at in (100.0, 130.0, 159.0)] == [True, True, True]
+    assert refusals.may_pass(AWAY, 160.0)
+    assert [refusals.may_pass(LoggedOutError(), at) for at in (161.0, 220.0, 221.0)] == [True, True, False]
+    assert not following.Refusals().may_pass(NoAnswerError("user alice may not", REFUSED), 0.0)
 
 
 async def test_without_following_there_is_one_answer_and_a_first_one_that_fails_ends_it() -> None:
@@ -212,15 +230,29 @@ def test_top_fits_into_every_terminal_and_says_so_where_lines_are_missing(
     assert shown[-1].startswith("and ")
 
 
-async def test_top_goes_on_while_credentials_are_read_again_and_not_for_ever() -> None:
+async def test_top_goes_on_while_credentials_are_read_again_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     drawn: list[Seen] = []
-    expired = [LoggedOutError()] * following.REFUSED_MAX
-    view = View(status("c1"), *expired[1:], status("c2"), *expired)
+    view = View(status("c1"), *[LoggedOutError()] * 4, status("c2"), *[LoggedOutError()] * 4)
+
+    def draw(seen: Seen) -> None:
+        drawn.append(seen)
+        if len(view.left) == 1:
+            monkeypatch.setattr(following, "REFUSED_S", 0.0)
 
     with pytest.raises(LoggedOutError):
-        await repeat(cast("Cluster", view), drawn.append, 0.0, 0)
+        await repeat(cast("Cluster", view), draw, 0.0, 0)
 
-    assert [bool(seen.problem) for seen in drawn] == [False, *[True] * 4, False, *[True] * 4]
+    assert [bool(seen.problem) for seen in drawn] == [False, *[True] * 4, False, *[True] * 3]
+
+
+def test_top_says_what_the_status_says_is_wrong_with_itself() -> None:
+    seen = Seen(status=Status(clusters=(), problems=("c1: 3 states of nodes cannot be read",)), at=T0)
+
+    (head,) = screen(seen, T0)
+
+    assert "c1: 3 states of nodes cannot be read" in cast("Text", head).plain
 
 
 async def test_top_ends_where_it_never_had_an_answer_or_may_have_none_any_longer() -> None:

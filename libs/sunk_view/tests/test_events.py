@@ -152,7 +152,10 @@ async def test_service_accounts_of_one_namespace_have_one_question_about_events_
         answered = await ask(facts, Placements(uid(1)), caller=other)
 
     assert (refused.status, answered.status) == (429, 200)
-    assert refused.body["message"] == "namespace team-a has a question about events under way: one at a time"
+    assert (
+        refused.body["message"]
+        == "namespace team-a has another question about events under way: ask one at a time"
+    )
 
 
 async def test_a_question_that_finds_no_place_is_refused_at_once() -> None:

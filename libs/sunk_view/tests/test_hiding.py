@@ -92,6 +92,42 @@ def test_a_command_that_names_a_pod_without_a_slash_is_looked_up_and_hidden_in_a
     assert without(part, of_team_a).findings[0].would_change == f"kubectl describe {HIDDEN}"
 
 
+def test_names_that_users_give_their_jobs_cost_nobody_a_question_and_little_time() -> None:
+    names = ("exp1/run3", "0aa/x", "kubectl get pods -n 0ab x")
+    jobs = Jobs(items=tuple(JobRow(cluster="c1", job=7, name=name) for name in names))
+
+    assert namespaces_in(jobs) == {""}  # Only a caller who may read every namespace is shown them.
+    assert [job.name for job in without(jobs, of_team_a).items] == [HIDDEN, HIDDEN, names[2]]
+
+
+@pytest.mark.parametrize(
+    ("text", "namespaces"),
+    [
+        pytest.param("kubectl drain n1 for team-b/t since -n team-a pdb", {"team-a", "team-b"}, id="both"),
+        pytest.param("kubectl get pods --namespace=team-b -n team-a", {"team-a", "team-b"}, id="two"),
+        pytest.param("kubectl get pods -nteam-b web", {"team-b"}, id="without a blank"),
+        pytest.param("kubectl get pods -n $HOME", {""}, id="no namespace"),
+        pytest.param("kubectl uncordon node1", set(), id="of a Node"),
+    ],
+)
+def test_of_a_command_every_namespace_counts_that_it_may_name(text: str, namespaces: set[str]) -> None:
+    assert namespaces_in(Part(cluster="c1", service="s", problem=text)) == namespaces
+    assert ("team-b" in hidden(text, of_team_a)) == ("team-b" in text and not namespaces - {"team-a"})
+
+
+def test_a_text_of_many_commands_is_read_once() -> None:
+    steps = 0
+
+    def may_read(_: str) -> bool:
+        nonlocal steps
+        steps += 1
+        return False
+
+    hidden("kubectl a " * 100 + "-n x y", may_read)
+
+    assert steps <= 4
+
+
 def test_a_row_of_another_teams_pod_says_that_it_is_there_and_no_more() -> None:
     row = PodRow(
         cluster="c1",
@@ -127,7 +163,8 @@ def test_what_is_asked_about_and_names_of_slurm_are_left_alone() -> None:
 
 
 def test_a_placeholder_job_has_the_name_of_its_pod_and_does_not_show_it() -> None:
-    jobs = Jobs(items=tuple(JobRow(cluster="c1", job=7, name=f"team-{team}/web") for team in "ab"))
+    named = [f"team-{team}/web" for team in "ab"]
+    jobs = Jobs(items=tuple(JobRow(cluster="c1", job=7, name=name, is_placeholder=True) for name in named))
 
     assert namespaces_in(jobs) == {"team-a", "team-b"}
     assert [job.name for job in without(jobs, of_team_a).items] == ["team-a/web", HIDDEN]

@@ -40,6 +40,7 @@ def lease(
         pytest.param(lease(renewed=None), "", NONE, id="no time"),
         pytest.param(lease(lasts_s=None), "", NONE, id="no duration"),
         pytest.param(None, "", NONE, id="no Lease"),
+        pytest.param(lease(renewed=datetime.max.replace(tzinfo=UTC)), "scheduler-0", "", id="year 9999"),
     ],
 )
 def test_a_lease_that_is_renewed_names_its_leader(found: Lease | None, leader: str, problem: str) -> None:
@@ -98,6 +99,32 @@ async def test_a_lease_that_cannot_be_read_now_is_named_with_the_time_since_when
     assert (leader, bool(re.fullmatch(since, problem))) == ("", True)
     assert leaders.known()["syncer"][1].endswith(" UTC: the connection is down")
     assert leaders.missing(now() + timedelta(hours=1)) == {}  # None of them is known to have no leader.
+
+
+@pytest.mark.anyio
+async def test_a_lease_is_not_known_before_it_was_read_and_one_look_does_not_make_it_missing() -> None:
+    server = Server(None)
+    leaders = server.leaders()
+    assert leaders.known()["pod-scheduler"] == ("", "its lease is not read yet")
+    await leaders.look()
+
+    assert leaders.missing(now() + timedelta(hours=1)) == {}  # The next look may be late.
+    path = "get /apis/coordination.k8s.io/v1/namespaces/slurm/leases/x: HTTP 503: etcd is away"
+    server.found = KubeUnavailableError(path)
+    await leaders.look()
+    server.found = None
+    await leaders.look()
+
+    assert "pod-scheduler" not in leaders.missing(now() + timedelta(hours=1))  # One may have led.
+
+
+@pytest.mark.anyio
+async def test_why_a_lease_cannot_be_read_has_no_path_which_would_be_hidden() -> None:
+    failed = KubeUnavailableError("get /apis/x/namespaces/slurm/leases/y: HTTP 503: etcd is away")
+    leaders = Server(failed).leaders()
+    await leaders.look()
+
+    assert leaders.known()["pod-scheduler"] == ("", "its lease cannot be read: HTTP 503: etcd is away")
 
 
 @pytest.mark.anyio

@@ -18,10 +18,25 @@ POLL_S: Final = 2.0
 AGAIN_S: Final = 3.0
 PAUSE_S: Final = 0.25
 """Between two questions where more is stored, within the rate that a user has."""
-REFUSED_MAX: Final = 5
-"""In so many answers one after the other the API server may not know the user: a plugin renews a token."""
+REFUSED_S: Final = 60.0
+"""For so long the API server may not know the user: a plugin renews a token, or what knows users is away."""
 Take = Callable[[tuple[EventRow, ...]], None]
 Note = Callable[[str], None]
+
+
+class Refusals:
+    """For how long the API server has not known the user, one answer after the other."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def may_pass(self, error: NoAnswerError, now_s: float) -> bool:
+        """Return whether to ask again after *error*, at *now_s* of a clock that never goes back."""
+        if not isinstance(error, LoggedOutError):
+            self._since = None
+            return error.may_pass
+        self._since = now_s if self._since is None else self._since
+        return now_s - self._since < REFUSED_S
 
 
 async def events(
@@ -74,13 +89,12 @@ async def _next(cluster: Cluster, path: str, query: dict[str, str], note: Note, 
         NoAnswerError: the user may not any longer, or is not known any longer.
     """
     is_told = False
-    refused = 0
+    refusals = Refusals()
     while True:
         try:
             return await cluster.get(Events, path, {name: text for name, text in query.items() if text})
         except NoAnswerError as error:
-            refused = refused + 1 if isinstance(error, LoggedOutError) else 0
-            if not error.may_pass or refused == REFUSED_MAX:
+            if not refusals.may_pass(error, anyio.current_time()):
                 raise
             if not is_told:
                 note(f"{error}. Trying again; no event is missed")

@@ -20,8 +20,8 @@ from rich.text import Text
 
 from sunk_ctl import tables
 from sunk_ctl.cluster import Cluster
-from sunk_ctl.following import REFUSED_MAX
-from sunk_ctl.refusals import LoggedOutError, NoAnswerError
+from sunk_ctl.following import Refusals
+from sunk_ctl.refusals import NoAnswerError
 from sunk_ctl.running import Config, Context, answered, plain_console
 from sunk_ctl.texts import shown, since
 from sunk_events.view import Status
@@ -48,10 +48,11 @@ def screen(seen: Seen, moment: datetime) -> list[RenderableType]:
 
 
 def _head(seen: Seen, moment: datetime) -> Text:
+    """Return when the status was true, and what is wrong with it."""
     stamp = f"{seen.at:%Y-%m-%d %H:%M:%S} UTC"
-    if seen.problem:
-        return shown(f"{stamp}, {since(seen.at, moment)} old: {seen.problem}", "red")
-    return shown(stamp)
+    old = f", {since(seen.at, moment)} old: {seen.problem}" if seen.problem else ""
+    lines = [shown(f"{stamp}{old}", "red" if old else "")]
+    return Text("\n").join([*lines, *(shown(problem, "red") for problem in seen.status.problems)])
 
 
 def fitted(seen: Seen, moment: datetime, console: Console) -> SegmentLines:
@@ -116,14 +117,13 @@ async def repeat(cluster: Cluster, draw: Callable[[Seen], None], interval_s: flo
         NoAnswerError: the first did not come, or the user may not any longer, or is not known any longer.
     """
     seen: Seen | None = None
-    drawn = refused = 0
+    drawn, refusals = 0, Refusals()
     while True:
         try:
             seen = Seen(status=await cluster.get(Status, "/status"), at=now())
-            refused = 0
+            refusals = Refusals()
         except NoAnswerError as error:
-            refused = refused + 1 if isinstance(error, LoggedOutError) else 0
-            if seen is None or not error.may_pass or refused == REFUSED_MAX:
+            if seen is None or not refusals.may_pass(error, anyio.current_time()):
                 raise
             seen = msgspec.structs.replace(seen, problem=str(error))
         draw(seen)

@@ -34,7 +34,7 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     rate_per_s: Annotated[float, Meta(gt=0)] = 5.0
     """How many questions a second a caller may ask for long. ServiceAccounts of a namespace count as one."""
     burst: Annotated[int, Meta(ge=1)] = 20
-    """How many questions a caller may ask at once."""
+    """How many questions a caller may ask before the rate counts; eight of them are answered at a time."""
     decisions_s: Seconds = 10.0
     """For how long a permission that the API server granted or denied is remembered."""
     answer_s: Seconds = 3.0

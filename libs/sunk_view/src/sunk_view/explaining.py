@@ -85,9 +85,10 @@ class Explainer:
         )
         finding = placements.unknown(name, is_gang=is_gang, silent=silent)
         unknown = Part(cluster="", service=_BUS, findings=(finding,))
-        others = near(name, known)
         whole = f"{namespace}/{name}"
-        return Explained(what=what, name=whole, parts=(unknown,), is_unknown=True, near=others)
+        if silent:
+            return Explained(what=what, name=whole, parts=(unknown,))
+        return Explained(what=what, name=whole, parts=(unknown,), is_unknown=True, near=near(name, known))
 
     async def _placed(
         self, states: ClusterStates, one: PlacementState, *, is_ahead_named: bool

@@ -19,19 +19,20 @@ from sunk_events.view import HIDDEN, EventRow, JobRow, PodRow
 
 CHECKED: Final = frozenset({"what", "because", "would_change", "reason", "problem", "in_the_way", "details"})
 """Fields in which services name Pods; the others hold names of Slurm, or what the caller asked for."""
-CHECKED_OF_JOBS: Final = CHECKED | {"name"}
+_NAME_OF_JOB: Final = "name"
+CHECKED_OF_JOBS: Final = CHECKED | {_NAME_OF_JOB}
 EVERY: Final = ""
 """In place of a namespace: which one it is, is not clear. Only a caller who may read all may read it."""
 TAG: Final = " (sunk:verify-undrain)"
 """Ends the reason of a drain by a failed lock, after a text of Pods that may be cut at 512 characters."""
 TAGGED_CHARS: Final = 500
 _METHOD: Final = r"(?:(?:get|list|watch|create|post|put|patch|delete|Pod) )?"
-_COMMAND: Final = (
-    r"(?P<verb>kubectl [a-z]+ )(?:[^ ;]+ )*?(?:-n|--namespace)[ =](?P<option>[^ ;,]*)(?: [^ ;,]+)?"
-)
+_NAME: Final = re.compile(rf"{_METHOD}(?P<word>[A-Za-z0-9._~-]*/[A-Za-z0-9._~/-]*)")
+# A command takes the text up to its end, whatever it holds: text that users write is read once, and no more.
 _WORD: Final = re.compile(
-    rf"(?<![A-Za-z0-9._~-])(?:{_COMMAND}|{_METHOD}(?P<word>[A-Za-z0-9._~-]*/[A-Za-z0-9._~/-]*))"
+    rf"(?<![A-Za-z0-9._~-])(?:(?P<verb>kubectl [a-z]+ )(?P<words>[^;]*)|{_NAME.pattern})"
 )
+_OPTION: Final = re.compile(r"(?<![^ ])(?:-n|--namespace)[ =]?(?P<namespace>[^ ,]*)")
 _NONE: Final = re.compile(r"no (?P<kind>Pod|NodeSet) (?P<word>[^ /]+/[^ ]+)( exists)?")
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _POD: Final = re.compile(rf"(?P<namespace>{_NAMESPACE.pattern})/[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -106,9 +107,11 @@ def _shown(segment: str, may_read: MayRead) -> tuple[str, bool]:
 
 def _of_match(match: re.Match[str]) -> tuple[str, ...]:
     """Return of which namespaces a match of `_WORD` may be."""
-    if (option := match["option"]) is not None:
-        return (option if _NAMESPACE.fullmatch(option) else EVERY,)
-    return _of_word(match["word"])
+    if (words := match["words"]) is None:
+        return _of_word(match["word"])
+    options = [found["namespace"] for found in _OPTION.finditer(words)]
+    named = [namespace for found in _NAME.finditer(words) for namespace in _of_word(found["word"])]
+    return (*(one if _NAMESPACE.fullmatch(one) else EVERY for one in options), *named)
 
 
 def _of_word(word: str) -> tuple[str, ...]:
@@ -166,7 +169,7 @@ def _worth_a_look(value: msgspec.Struct) -> Iterable[tuple[str, Any, bool]]:
     for name in value.__struct_fields__:
         field = getattr(value, name)
         if isinstance(field, str):
-            if name in checked and _may_name(field):
+            if name in checked and ("/" in field if name == _NAME_OF_JOB else _may_name(field)):
                 yield name, field, True
         elif field and isinstance(field, (tuple, msgspec.Struct)):
             yield name, field, name in checked
@@ -197,7 +200,10 @@ def _namespaces(value: Any, *, is_checked: bool) -> Iterable[str]:  # noqa: ANN4
         case msgspec.Struct():
             if isinstance(value, (EventRow, PodRow)) and value.namespace:
                 yield value.namespace
-            for _, field, is_field_checked in _worth_a_look(value):
-                yield from _namespaces(field, is_checked=is_field_checked)
+            for name, field, is_field_checked in _worth_a_look(value):
+                if name == _NAME_OF_JOB and isinstance(value, JobRow) and not value.is_placeholder:
+                    yield EVERY  # Its user chose the name: it may look like that of a Pod anywhere.
+                else:
+                    yield from _namespaces(field, is_checked=is_field_checked)
         case _:
             pass

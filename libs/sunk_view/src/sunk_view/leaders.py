@@ -4,8 +4,10 @@ What must stay true: a lease that is over, or that cannot be read, names no lead
 does not say that there is none. One task reads the leases, so no question of a user costs a call.
 """
 
-from collections.abc import Awaitable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, Protocol
 
 import anyio
@@ -26,6 +28,8 @@ BY_BUS: Final = ("syncer", "metrics-exporter")
 """Services whose leases are on the bus."""
 LOOK_S: Final = 10.0
 """Between two looks at all leases, and the most that one lease takes."""
+_CALL: Final = re.compile(r"^[a-z]+ \S+: ")
+"""Begins the error of a call, with its path, which names a namespace."""
 NAMED_AFTER: Final = timedelta(seconds=15)
 """A service that has had no leader for less changes it: leases last 3 s, and two looks must find none."""
 
@@ -92,15 +96,14 @@ def leader_of(lease: Lease | None, now: datetime) -> tuple[str, str]:
     holder = spec.holder_identity
     if not holder or spec.renew_time is None or spec.lease_duration_seconds is None:
         return "", NONE
-    over = spec.renew_time + timedelta(seconds=spec.lease_duration_seconds) + SKEW
-    if over < now:
-        ago_s = (now - spec.renew_time).total_seconds()
-        return "", f"{NONE}: {holder} led until {ago_s:.0f} s ago"
+    since = now - spec.renew_time  # No sum: the year 9999 that a Lease may name has none after it.
+    if since > timedelta(seconds=spec.lease_duration_seconds) + SKEW:
+        return "", f"{NONE}: {holder} led until {since.total_seconds():.0f} s ago"
     return holder, ""
 
 
 class _Known(msgspec.Struct):
-    """What is known of one lease."""
+    """What is known of one lease; at first nothing."""
 
     leader: str = ""
     problem: str = ""
@@ -119,7 +122,8 @@ class Leaders:
         self._bus = bus
         self._cluster = cluster
         self._leases = leases
-        self._known: dict[str, _Known] = {}
+        places = leases.places if leases is not None else ()
+        self._known: dict[str, _Known] = {service: _Known() for service in (*BY_BUS, *places)}
 
     async def run(self) -> None:
         """Look every `LOOK_S`, until cancelled."""
@@ -129,19 +133,21 @@ class Leaders:
 
     async def look(self) -> None:
         """Read each lease once; one that may not be read is that of no known service."""
-        for service in BY_BUS:
-            await self._note(service, by_bus(self._bus, self._cluster, service))
-        if self._leases is not None:
-            for service in self._leases.places:
-                await self._note(service, self._leases.leader(service))
+        async with anyio.create_task_group() as tasks:
+            for service in BY_BUS:
+                tasks.start_soon(self._note, service, partial(by_bus, self._bus, self._cluster, service))
+            if self._leases is not None:
+                for service in self._leases.places:
+                    tasks.start_soon(self._note, service, partial(self._leases.leader, service))
 
-    async def _note(self, service: str, looking: Awaitable[tuple[str, str] | None]) -> None:
+    async def _note(self, service: str, look: Callable[[], Awaitable[tuple[str, str] | None]]) -> None:
         known = self._known.setdefault(service, _Known())
         try:
             with anyio.fail_after(LOOK_S):
-                found = await looking
+                found = await look()
         except (SunkError, TimeoutError) as error:
-            known.error = str(error) or f"no answer in {LOOK_S:.0f} s"
+            known.error = _CALL.sub("", str(error)) or f"no answer in {LOOK_S:.0f} s"
+            known.leaderless = None  # Whether one leads meanwhile is not known.
             return
         if found is None:
             del self._known[service]
@@ -155,17 +161,20 @@ class Leaders:
         return {service: _row(known) for service, known in self._known.items()}
 
     def missing(self, moment: datetime) -> dict[str, str]:
-        """Return what is wrong with each service that is known to have had no leader for long at *moment*."""
+        """Return what is wrong with each service that two looks or more found without a leader, for long."""
         return {
             service: f"has had no leader for {(moment - known.leaderless).total_seconds():.0f} s"
             for service, known in self._known.items()
-            if known.leaderless is not None and not known.error and moment - known.leaderless >= NAMED_AFTER
+            if known.leaderless is not None
+            and known.read is not None
+            and known.read > known.leaderless
+            and moment - known.leaderless >= NAMED_AFTER
         }
 
 
 def _row(known: _Known) -> tuple[str, str]:
     if not known.error:
-        return known.leader, known.problem
+        return (known.leader, known.problem) if known.read else ("", "its lease is not read yet")
     since = f" since {known.read:%H:%M:%S} UTC" if known.read else ""
     led = f" ({known.leader} led then)" if known.leader else ""
     return "", f"its lease cannot be read{since}{led}: {known.error}"

@@ -69,7 +69,7 @@ def unknown(pod: str, *, is_gang: bool = False, silent: str = "") -> Finding:
     return Finding(
         what=f"Slurm does not place {pod}",
         because="no placement of a Pod of that name is known",
-        would_change="spec.schedulerName names the pod-scheduler, which runs, and the Pod has no scheduling gates",
+        would_change="spec.schedulerName names a pod-scheduler that runs; the Pod has no scheduling gates",
     )
 
 

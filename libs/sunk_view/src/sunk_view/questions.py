@@ -44,8 +44,11 @@ class Questions:
         self._answer_s = answer_s
         self._keep_s = keep_s
         self._at_once = at_once
-        self._slots: dict[tuple[str, type[Request]], anyio.Semaphore] = {}
-        """For each Slurm cluster and kind of question: what is slow in one holds no other up."""
+        self._slots: dict[tuple[str, type[Request], bool], anyio.Semaphore] = {}
+        """For each Slurm cluster and kind of question, and for owners of Pods apart from operators.
+
+        What is slow in one holds no other up.
+        """
         self._shared: dict[tuple[str, Request], _Shared] = {}
 
     async def part(self, cluster: str, service: str, question: Request) -> Part:
@@ -82,7 +85,9 @@ class Questions:
         deadline = anyio.current_time() + self._answer_s
         if not isinstance(question, COSTLY):
             return await self._answer(cluster, service, question, deadline)
-        slots = self._slots.setdefault((cluster, type(question)), anyio.Semaphore(self._at_once))
+        is_of_owner = isinstance(question, ExplainJob) and not question.is_ahead_named
+        kind = (cluster, type(question), is_of_owner)
+        slots = self._slots.setdefault(kind, anyio.Semaphore(self._at_once))
         with anyio.CancelScope(deadline=deadline) as waiting:
             await slots.acquire()
         if waiting.cancelled_caught:

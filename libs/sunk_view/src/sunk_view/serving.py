@@ -170,7 +170,7 @@ class Serving:
         if namespaces <= readable.namespaces:
             return answer
         body = hiding.without(answer.body, readable.namespaces.__contains__)
-        if readable.not_looked_up and isinstance(body, ANSWERS):
+        if readable.not_looked_up and isinstance(body, (*ANSWERS, Status)):
             problem = (
                 f"Pods of {readable.not_looked_up} namespaces are hidden, whatever your rights: "
                 f"one answer looks up {NAMESPACES_MAX}. Ask about one namespace"

@@ -151,6 +151,6 @@ class ClusterStates:
         rows: list[ServiceRow] = []
         for service in sorted({*found, *seen}):
             leader, problem = found.get(service, ("", ""))
-            problem = problem or lags.get(service, "")
+            problem = "; ".join(filter(None, (lags.get(service), problem)))
             rows.append(ServiceRow(service=service, leader=leader, seen=seen.get(service), problem=problem))
         return tuple(rows)

@@ -487,6 +487,7 @@ def test_kubectl_completes_commands_options_and_nothing_else_of_its_plugin(stage
     assert {"--node", "--pod", "--follow"} <= {*completed("events", "--")}
     assert completed("explain", "po") == ["pod", ":4"]
     assert completed("explain", "pod", "") == [":4"]
+    assert "--any" in completed("undrain", "n1", "--reason", "bob's bad  fan", "--a")
 
 
 def test_sunkctl_shows_the_whole_to_an_administrator_and_no_control_character(stage: Stage) -> None:

@@ -6,7 +6,7 @@ import { ageText, clockText } from "./model.js";
 
 const AGAIN_MS = 10000;
 const SOON_MS = 3000;
-const LATER = [0, 429, 503];
+const LATER = [0, 401, 429, 503];
 
 export class Story {
   constructor(element, follower, facts) {

@@ -79,7 +79,7 @@ class ExplainHandlers:
         if job is None:
             return Refused(code="unknown_job", reason=f"Slurm has no job {question.job}, or has forgotten it")
         return self._bounded(
-            self._of_operators,
+            self._of_operators if question.is_ahead_named else self._of_users,
             lambda jobs, released: explain_job(
                 job,
                 *self._around(job),
