@@ -63,7 +63,7 @@ def test_that_pods_may_name_anything_of_slurm_is_said_before_an_install() -> Non
     ("bearers", "why"),
     [
         ((), "no policy sunk-lock-bearers is seen."),
-        (("Warn", "Audit"), "the policy sunk-lock-bearers only says so."),
+        (("Warn", "Audit"), "the policy sunk-lock-bearers only warns."),
     ],
 )
 def test_that_tenants_may_stay_on_locked_nodes_is_said_unless_such_pods_are_refused(

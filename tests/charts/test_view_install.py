@@ -324,7 +324,7 @@ def test_an_undrain_says_that_a_drain_of_slurms_administrators_stays_and_what_li
 
     try:
         wait_for("what stays", lambda: "bad cable" in says(), 120, pause_s=1.0)
-        assert f"This lifts it, in Slurm: {lift}" in says()
+        assert f"To end it in Slurm: {lift}" in says()
         assert cluster.drains() == {node: "bad cable"}
     finally:
         cluster.login(lift)

@@ -106,7 +106,7 @@ async def test_a_certificate_of_another_name_is_refused(tmp_path: Path) -> None:
 async def test_without_an_authority_a_server_with_tls_says_which_setting_is_missing(
     server: NatsServer, tmp_path: Path
 ) -> None:
-    await refused(settings(server, tmp_path, None), r"NATS speaks TLS.*Set nats_ca_file")
+    await refused(settings(server, tmp_path, None), r"NATS uses TLS.*Set nats_ca_file")
 
 
 async def test_nothing_is_sent_to_a_server_without_tls(certificates: Certificates, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_names_that_users_give_their_jobs_cost_nobody_a_question_and_little_time
         pytest.param("kubectl get pods --namespace=team-b -n team-a", {"team-a", "team-b"}, id="two"),
         pytest.param("kubectl get pods -nteam-b web", {"team-b"}, id="without a blank"),
         pytest.param("kubectl get pods -n $HOME", {""}, id="no namespace"),
-        pytest.param("kubectl uncordon node1", set(), id="of a Node"),
+        pytest.param("kubectl uncordon node1", set[str](), id="of a Node"),
     ],
 )
 def test_of_a_command_every_namespace_counts_that_it_may_name(text: str, namespaces: set[str]) -> None:

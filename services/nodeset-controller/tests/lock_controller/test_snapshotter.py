@@ -122,7 +122,7 @@ async def test_no_lock_is_decided_on_who_had_a_node_in_an_older_store_until_all_
         server.put_store_back()
         await until(lambda: bus.reconnects == 2 and views.is_complete)
         await until(lambda: snapshotter.owner("K") == "a")
-        with pytest.raises(TransientError, match="went back"):
+        with pytest.raises(TransientError, match="lost its latest messages"):
             snapshotter.require_complete()
         for name in ("a", "b", "kept"):
             await kube.states.settle(name)

@@ -45,8 +45,8 @@ def test_who_wrote_the_taints_last_is_read_from_the_managed_fields() -> None:
     [(), (written("kubectl-label", 3, None),), ({"manager": "x", "fieldsV1": {"f:spec": None}},)],
     ids=["none", "nobody", "odd"],
 )
-def test_where_the_api_server_does_not_know_it_was_somebody(entries: tuple[object, ...]) -> None:
-    assert who_tainted(managed(*entries)) == "somebody"
+def test_where_the_api_server_does_not_know_it_was_an_unknown_client(entries: tuple[object, ...]) -> None:
+    assert who_tainted(managed(*entries)) == "an unknown client"
 
 
 def test_a_managers_name_is_quoted_and_cut() -> None:

@@ -1491,6 +1491,6 @@ async def test_a_person_learns_whom_a_lock_would_drive_out_and_why_one_is_not_th
     ]
     assert before.findings[1].because == f"{stage.namespace}/slow"
     assert [(one.what, one.because) for one in meanwhile.findings] == [
-        ("not locked for job 1 yet, normal", f"{stage.namespace}/slow: grace period of {NEVER_S + 5} s")
+        ("not locked for job 1 yet (normal)", f"{stage.namespace}/slow: grace period of {NEVER_S + 5} s")
     ]
     assert [one.what for one in after.findings] == ["locked for jobs 1"]

@@ -124,7 +124,7 @@ async def test_without_node_permissions_nothing_is_written_and_the_answer_names_
     reply = await stage.ask(RebootSettings())
 
     assert reply == Refused(
-        code="forbidden", reason="cluster lab may not reboot Nodes: set syncer.nodePermissions.enabled"
+        code="forbidden", reason="Slurm cluster lab may not reboot Nodes: set syncer.nodePermissions.enabled"
     )
     assert await stage.stands() is None
 

@@ -521,7 +521,7 @@ async def test_a_template_that_slurm_rejects_stops_at_the_first_pod_until_it_is_
     found, after = await stage.nodeset(), {pod.metadata.uid for pod in await stage.pods()}
 
     assert (len(after & before), found.status.updated_number_scheduled, stage.condemned()) == (2, 1, set())
-    assert "(DOWN); the others wait for it: mend it, change the template" in said(found, "Updated")
+    assert "(DOWN). The update waits. Fix them, change the template" in said(found, "Updated")
     stage.slurm.takes = None
     await stage.is_whole(3)
     assert not before & {pod.metadata.uid for pod in await stage.pods()}

@@ -40,7 +40,7 @@ def other(*names: str, namespaces: tuple[str, ...] | None = None) -> Peer:
             [other("a-slurm", namespaces=("web",))],
             Share(
                 names=("a-slurm", ALIAS),
-                quarrels=("cluster b (Lease b/sunk) serves a-slurm in web too",),
+                quarrels=("the pod-scheduler of cluster b (Lease b/sunk) serves a-slurm in web too",),
             ),
             id="the same name, in a part of ours",
         ),

@@ -90,5 +90,5 @@ async def test_without_such_an_object_the_pods_have_to_say_it(kube: KubeClient, 
     for kind in ("JobSet", "PodGroup"):
         found = await workloads.size(GangMembership(kind=kind, namespace=namespace, name="none"))
         assert found.count is None
-        assert f"{kind} {namespace}/none is not there" in found.problem
+        assert f"{kind} {namespace}/none does not exist" in found.problem
         assert "sunk.coreweave.com/gang-size" in found.problem

@@ -108,7 +108,7 @@ async def test_no_node_is_called_free_while_the_jobs_that_went_with_their_bucket
 
         await leader.bus.js.delete_stream(f"KV_{view.bucket}")
         await until(lambda: view.is_complete and view.is_doubtful("7"))
-        with pytest.raises(TransientError, match="went back"):
+        with pytest.raises(TransientError, match="lost its latest messages"):
             await leader.answers.confirm(FREE)
         tasks.start_soon(leader.jobs.run)
         await until(lambda: view.is_settled)
