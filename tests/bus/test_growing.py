@@ -254,7 +254,7 @@ async def test_a_stream_that_the_one_server_has_no_more_does_not_come_back(one: 
     await grow(one, three)
     await one.js.delete_stream("TEAMS")
 
-    with pytest.raises(PermanentError, match=r"has no stream TEAMS.*delete the claims"):
+    with pytest.raises(PermanentError, match=r"the three servers have stream TEAMS.*delete the claims"):
         await grow(one, three)
 
     assert subjects.GROWN_STREAM not in await names_of(three)  # Else the three servers would serve it.
