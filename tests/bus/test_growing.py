@@ -377,7 +377,7 @@ async def test_the_three_servers_serve_the_copy_from_its_place_and_the_former_st
         (
             ["jetstream/$G/streams/A", "cluster/jetstream/$G/streams/SUNK_GROWN", "standalone"],
             "three",
-            "there already",
+            "already exists",
         ),
         (["standalone", "cluster/jetstream/$G/streams/SUNK_GROWN"], "three", ""),
         (["standalone", "jetstream/$SYS/_js_/_meta_", "cluster"], "three", ""),

@@ -474,7 +474,7 @@ async def is_waiting(servers: Servers, count: int) -> bool:
         pytest.param({"password_file": "/none"}, RefusedError, "password_file", id="no file"),
         pytest.param({"ca_file": "/none"}, RefusedError, "ca_file", id="no CA"),
         pytest.param({"consumer": "mine"}, RefusedError, "with the name of the user", id="consumer"),
-        pytest.param({"cluster": "c2"}, RefusedError, "Is 'c2' the cluster's name", id="cluster"),
+        pytest.param({"cluster": "c2"}, RefusedError, "Check that 'c2' is the cluster's name", id="cluster"),
         pytest.param(
             {"user": SUBSCRIBER, "password": PASSWORDS[SUBSCRIBER], "consumer": OTHER},
             RefusedError,

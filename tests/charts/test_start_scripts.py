@@ -1107,7 +1107,7 @@ def test_a_slurmctld_and_a_slurmdbd_that_wait_for_each_other_are_found_and_a_new
 
         with adding_accounts(slurm):
             wait_for("both to wait for each other", is_stuck, 840, 1)
-        assert "started again" in slurm.exec("bash", "-c", f"{check} || true")
+        assert "must start it again" in slurm.exec("bash", "-c", f"{check} || true")
         # The startup probe lets the liveness probe begin, which ends it.
         slurm.exec(started)
 
