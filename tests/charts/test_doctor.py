@@ -62,7 +62,7 @@ def test_that_pods_may_name_anything_of_slurm_is_said_before_an_install() -> Non
 @pytest.mark.parametrize(
     ("bearers", "why"),
     [
-        ((), "no policy sunk-lock-bearers is seen."),
+        ((), "there is no policy sunk-lock-bearers."),
         (("Warn", "Audit"), "the policy sunk-lock-bearers only warns."),
     ],
 )
@@ -138,7 +138,7 @@ def test_of_a_bus_that_is_not_seen_nothing_is_recommended() -> None:
 @pytest.mark.parametrize(
     ("values", "cluster", "why"),
     [
-        ({}, {"version": (1, 30)}, "version: 1.30 lacks"),
+        ({}, {"version": (1, 30)}, "version: Kubernetes 1.30 lacks"),
         ({}, {"denied": ("clusterroles",)}, "rights: you may not create clusterroles"),
         ({}, {"class_is_default": {"slow": False}}, "storage: no StorageClass is the default"),
         (

@@ -128,7 +128,7 @@ async def test_services_and_the_server_of_other_teams_speak_tls(
     ca_file = certificate.folder / "ca.crt"
     admin = BusSettings(url=address(ours), user="admin", password_file=bus_file, ca_file=ca_file)
     keeper = BusSettings(url=address(theirs), user="keeper", password_file=bus_file, ca_file=ca_file)
-    with pytest.raises(PermanentError, match="NATS speaks TLS"):
+    with pytest.raises(PermanentError, match="NATS uses TLS"):
         async with connect(BusSettings(url=address(ours), user="admin", password_file=bus_file), "test"):
             pytest.fail("connected")
     async with connect(admin, "test") as bus, connect(keeper, "test") as mirrors:
