@@ -809,7 +809,7 @@ def phase(cluster: Cluster, pod: str) -> str:
         ({"clusterName": "stage"}, "clusterName: the sunk release has no Slurm cluster stage"),
         (
             {"clusterName": "stage", "scheduler": {"name": "slurm-slurm"}},
-            "is served by slurm/slurm-scheduler",
+            "slurm/slurm-scheduler serves slurm-slurm already",
         ),
         (
             {

@@ -107,6 +107,7 @@ def test_names_that_users_give_their_jobs_cost_nobody_a_question_and_little_time
         pytest.param("kubectl get pods --namespace=team-b -n team-a", {"team-a", "team-b"}, id="two"),
         pytest.param("kubectl get pods -nteam-b web", {"team-b"}, id="without a blank"),
         pytest.param("kubectl get pods -n $HOME", {""}, id="no namespace"),
+        pytest.param("kubectl -n team-b describe pod web", {"team-b"}, id="the option first"),
         pytest.param("kubectl uncordon node1", set[str](), id="of a Node"),
     ],
 )
@@ -124,8 +125,15 @@ def test_a_text_of_many_commands_is_read_once() -> None:
         return False
 
     hidden("kubectl a " * 100 + "-n x y", may_read)
+    hidden("kubectl a " + "a" * 1000 + ";/", may_read)
 
-    assert steps <= 4
+    assert steps <= 6
+
+
+def test_what_follows_a_command_that_is_hidden_may_be_more_of_it() -> None:
+    text = "kubectl describe pod -n team-b web; 0 of 3 nodes fit Pod secret"
+
+    assert hidden(text, of_team_a) == f"kubectl describe {HIDDEN}"
 
 
 def test_a_row_of_another_teams_pod_says_that_it_is_there_and_no_more() -> None:

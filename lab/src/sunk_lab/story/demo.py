@@ -10,6 +10,7 @@ from typing import Final
 from sunk_lab.stack.stack import Stack
 from sunk_lab.stack.users import OTHER_TEAMS
 from sunk_lab.story.observe import ComputeNode
+from sunk_lab.story.opening import STEPS as OPENING
 from sunk_lab.story.opening import FirstSlurm, meanwhile, tell_opening
 from sunk_lab.story.stage import Stage
 from sunk_lab.story.steps import STEPS
@@ -85,10 +86,11 @@ def demo(stack: Stack, first: FirstSlurm, narrator: Narrator, *, keep: bool) -> 
             told += meanwhile(stack.prepare, partial(tell_opening, first, narrator), narrator)
         stack.up()
         narrator.say(f"NATS, Kubernetes, Slurm and the services run ({time.monotonic() - began:.0f} s).")
-        before = len(told)
-        told += tell(stack, narrator, before)
+        on_all = tell(stack, narrator, sum(step.name in OPENING for step in told))
+        failed_before = [step for step in told if step.problem]
+        told += on_all
         narrator.say("\nHow long each reaction took:")
-        for line in table(told[before:]):  # The steps on all servers: the end fits on one screen.
+        for line in table([*failed_before, *on_all]):  # Without the first ones, the end fits on one screen.
             narrator.say(f"  {line}")
         failed = [step.name for step in told if step.problem]
         if failed:

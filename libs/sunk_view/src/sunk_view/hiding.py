@@ -27,11 +27,12 @@ TAG: Final = " (sunk:verify-undrain)"
 """Ends the reason of a drain by a failed lock, after a text of Pods that may be cut at 512 characters."""
 TAGGED_CHARS: Final = 500
 _METHOD: Final = r"(?:(?:get|list|watch|create|post|put|patch|delete|Pod) )?"
-_NAME: Final = re.compile(rf"{_METHOD}(?P<word>[A-Za-z0-9._~-]*/[A-Za-z0-9._~/-]*)")
+_BEGINS: Final = r"(?<![A-Za-z0-9._~-])"
+"""Without it a long word would be read again from each of its letters: users write some of these texts."""
+_NAME: Final = re.compile(rf"{_BEGINS}{_METHOD}(?P<word>[A-Za-z0-9._~-]*/[A-Za-z0-9._~/-]*)")
 # A command takes the text up to its end, whatever it holds: text that users write is read once, and no more.
-_WORD: Final = re.compile(
-    rf"(?<![A-Za-z0-9._~-])(?:(?P<verb>kubectl [a-z]+ )(?P<words>[^;]*)|{_NAME.pattern})"
-)
+_COMMAND: Final = r"(?P<verb>kubectl (?:[a-z]+ |(?=-)))(?P<words>[^;]*)"
+_WORD: Final = re.compile(rf"{_BEGINS}(?:{_COMMAND}|{_NAME.pattern})")
 _OPTION: Final = re.compile(r"(?<![^ ])(?:-n|--namespace)[ =]?(?P<namespace>[^ ,]*)")
 _NONE: Final = re.compile(r"no (?P<kind>Pod|NodeSet) (?P<word>[^ /]+/[^ ]+)( exists)?")
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -100,6 +101,8 @@ def _shown(segment: str, may_read: MayRead) -> tuple[str, bool]:
             continue
         shown += f"{match['verb'] or ''}{HIDDEN}"
         rest = segment[position:]
+        if match["verb"]:
+            return shown, True
         if rest and rest != ")" and not _NEXT.match(rest):
             return shown, True
     return shown + segment[position:], False

@@ -30,6 +30,8 @@ LOOK_S: Final = 10.0
 """Between two looks at all leases, and the most that one lease takes."""
 _CALL: Final = re.compile(r"^[a-z]+ \S+: ")
 """Begins the error of a call, with its path, which names a namespace."""
+BELIEVED: Final = timedelta(seconds=60)
+"""An older look says nothing of now: this process may have stood still."""
 NAMED_AFTER: Final = timedelta(seconds=15)
 """A service that has had no leader for less changes it: leases last 3 s, and two looks must find none."""
 
@@ -168,6 +170,7 @@ class Leaders:
             if known.leaderless is not None
             and known.read is not None
             and known.read > known.leaderless
+            and moment - known.read <= BELIEVED
             and moment - known.leaderless >= NAMED_AFTER
         }
 

@@ -22,7 +22,7 @@ that the leader does waits."""
 REST: Final = 4.0
 """So many times as long as answers took they rest: they take a fifth of the time at most."""
 REST_OF_USERS: Final = 9.0
-"""The same for users of Slurm, who are many: a tenth."""
+"""The same for users of Slurm, who are many, and for owners of Pods: a tenth each."""
 
 
 class _Share:
@@ -57,6 +57,7 @@ class ExplainHandlers:
         self._worked = worked
         self._of_operators = _Share(REST)
         self._of_users = _Share(REST_OF_USERS)
+        self._of_owners = _Share(REST_OF_USERS)
 
     async def node(self, question: ExplainSlurmNode) -> Reply:
         """Say why a node is as it is, and whether it is left so because too little is known."""
@@ -79,7 +80,7 @@ class ExplainHandlers:
         if job is None:
             return Refused(code="unknown_job", reason=f"Slurm has no job {question.job}, or has forgotten it")
         return self._bounded(
-            self._of_operators if question.is_ahead_named else self._of_users,
+            self._of_operators if question.is_ahead_named else self._of_owners,
             lambda jobs, released: explain_job(
                 job,
                 *self._around(job),
