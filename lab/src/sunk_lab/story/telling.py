@@ -11,8 +11,8 @@ from sunk_lab.stack.raw import Object, dig_text
 from sunk_lab.story.steps import Timing
 
 HOW_TO_READ: Final = """
-How to read the steps: a line with a number and sunk.ev.… is an event on NATS, with the seconds since the demo
-began. An arrow (→) says what has happened. Below it is what Slurm and Kubernetes print."""
+How to read the steps: a line with a number is an event on NATS: seconds since the demo began, and the subject.
+An arrow (→) says what has happened. Below it is what Slurm and Kubernetes print."""
 
 
 @dataclass(frozen=True)

@@ -1222,7 +1222,7 @@ async def deletions(stage: Stage) -> AsyncGenerator[Mapping[str, int]]:
     ("reason", "words"),
     [
         pytest.param(EvictionReason.EVICTING_FOR_SLURM, "is evicted", id="evicted"),
-        pytest.param(EvictionReason.DELETING_FOR_SLURM, "was refused for 1 s", id="deleted"),
+        pytest.param(EvictionReason.DELETING_FOR_SLURM, "refused its eviction for 1 s", id="deleted"),
     ],
 )
 async def test_events_on_a_pod_and_its_replica_set_name_the_slurm_job_before_the_pod_has_to_go(
