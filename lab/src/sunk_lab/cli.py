@@ -21,7 +21,7 @@ from sunk_lab.kube.existing import Kube, kube_of
 from sunk_lab.kube.lab import KubeLab, check_machine
 from sunk_lab.processes import environment
 from sunk_lab.slurm.releases import RELEASES
-from sunk_lab.slurm.roots import image_of
+from sunk_lab.slurm.roots import image_of, root_of
 from sunk_lab.stack.stack import Stack
 from sunk_lab.story.demo import demo
 from sunk_lab.story.opening import FirstSlurm
@@ -98,6 +98,7 @@ def _prepare(config: LabConfig, arguments: argparse.Namespace) -> int:
     _stack(config).prepare()
     for release in RELEASES:
         image_of(release, config.cache, _say)
+        root_of(release, config.cache, _say, has_accounting=True)
     service_images.prepare(config.cache, _say)
     if arguments.services:  # Else the first test that installs a chart makes them, in its time.
         service_images.archive_of(service_images.SERVICES, config.cache, _say)

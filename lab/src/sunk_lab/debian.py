@@ -9,6 +9,7 @@ and left out of what is kept.
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Sequence
@@ -64,6 +65,10 @@ class Recipe:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+"""A blank, say, of a path in the kernel's list of mounts."""
+
+
 def root_of(recipe: Recipe, cache: Path, say: Say) -> Path:
     """Return the root of *recipe* in *cache*, made now unless it is there: about 20 s, 110 MB and more.
 
@@ -77,13 +82,29 @@ def root_of(recipe: Recipe, cache: Path, say: Say) -> Path:
     with alone(cache / f"{root.name}.lock"):
         if not root.exists():
             new = cache / f".{root.name}.new"
-            shutil.rmtree(new, ignore_errors=True)
+            remove_unfinished(new)
             require(TO_MAKE_ROOTS, say=say)
             say(f"making a Debian {recipe.suite} root with {len(recipe.packages)} packages (about 20 s)")
             run(*_mmdebstrap(recipe, new, mirror()), timeout_s=_BUILD_TIMEOUT_S)
             _finish(recipe, new)
             new.rename(root)
     return root
+
+
+def remove_unfinished(root: Path) -> None:
+    """Remove a root that a killed mmdebstrap has left, with what was mounted in it; none is success.
+
+    Without that, mmdebstrap refuses the folder for ever: ``/proc`` cannot be removed while it is mounted.
+
+    Raises:
+        LabError: Something in it cannot be unmounted.
+    """
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    points = [_ESCAPED.sub(lambda found: chr(int(found[1], 8)), line.split()[4]) for line in lines]
+    for point in reversed(points):  # The last mounted first.
+        if Path(point).is_relative_to(root):
+            run("umount", "--lazy", point)
+    shutil.rmtree(root, ignore_errors=True)
 
 
 def need_root(purpose: str) -> None:

@@ -11,8 +11,9 @@ from sunk_lab.stack.raw import Object, dig_text
 from sunk_lab.story.steps import Timing
 
 HOW_TO_READ: Final = """
-How to read the steps: a line with a number is an event on NATS: seconds since the demo began, and the subject.
-An arrow (→) says what has happened. Below it is what Slurm and Kubernetes print."""
+How to read the steps: a line that begins with a number is an event on NATS. The number is the seconds since
+the demo began, and the subject follows. An arrow (→) says what has happened. Below it is what Slurm and
+Kubernetes print."""
 
 
 @dataclass(frozen=True)
