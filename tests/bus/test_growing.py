@@ -63,10 +63,15 @@ async def three(cluster: NatsCluster) -> AsyncGenerator[Bus]:
 
 
 async def fill(bus: Bus) -> None:
+    under_way = anyio.Semaphore(50)  # The server writes each to its disk, and a publish waits seconds only.
+
+    async def publish(subject: str) -> None:
+        async with under_way:
+            await bus.publish(subject, b"x" * 300)
+
     async with anyio.create_task_group() as tasks:
         for number in range(STORED):
-            subject = f"sunk.ev.c1.slurm.node.n{number % 100}.drained"
-            tasks.start_soon(bus.publish, subject, b"x" * 300)
+            tasks.start_soon(publish, f"sunk.ev.c1.slurm.node.n{number % 100}.drained")
     for number in range(20):
         await bus.publish(subjects.key_subject(BUCKET, f"n{number % 10}"), b"{}")
     lease = subjects.key_subject(subjects.lease_bucket("c1"), subjects.LEADER_KEY)
