@@ -13,7 +13,7 @@ from sunk_lab.locks import alone
 from sunk_lab.processes import run
 
 _PACKAGE_MANAGER: Final = Path("/run/lock/sunk-lab.apt")
-"""Held by who calls apt-get: a machine has one, however many caches its runs keep."""
+"""Locked while apt-get runs: a machine has one, however many caches its runs keep."""
 _WAIT_S: Final = 120
 _INSTALL: Final = (
     "apt-get",
