@@ -616,8 +616,8 @@ def test_a_drain_by_the_slurm_nodes_name_is_a_cordon_with_its_reason_and_an_undr
     assert (again.exit_code, again.stdout) == (0, "c1 d2, Node node2: cordoned already (bad fan)\n")
     assert (other.exit_code, "cordoned already: bad fan" in other.stderr) == (1, True)
     assert drained == FREE | {"cordoned": True, "reason": "bad fan"}
-    assert (wrong.exit_code, "for another reason: bad fan" in wrong.stderr) == (1, True)
-    assert (unasked.exit_code, "for a reason: bad fan" in unasked.stderr) == (1, True)
+    assert (wrong.exit_code, "the cordon has another reason: bad fan" in wrong.stderr) == (1, True)
+    assert (unasked.exit_code, "the cordon has a reason: bad fan" in unasked.stderr) == (1, True)
     assert (back.exit_code, json.loads(back.stdout)["reason"]) == (0, "bad fan")
     assert of_node(stage, "node2") == FREE
 
