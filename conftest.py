@@ -1,7 +1,7 @@
 """What every test of the project shares: the event loop, the real servers of the lab, and its place in a run.
 
 A run of several processes deals out groups of tests, those that take long first. A group has its servers to
-itself: a file's tests on one Slurm release, or all that share a Kubernetes. A Kubernetes takes a sixth of a
+itself: a file's tests on one Slurm release, or all that share a Kubernetes. A Kubernetes takes a tenth of a
 core even while it does nothing, so it ends with its group, and not with the run.
 """
 

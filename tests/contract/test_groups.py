@@ -1,4 +1,4 @@
-"""The servers of a run end with the group of tests that uses them: idle, they slow down all that follows."""
+"""The servers of a run end with the tests that use them: idle, a Kubernetes takes a tenth of a core."""
 
 import shutil
 import subprocess

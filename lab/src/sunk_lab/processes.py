@@ -97,7 +97,7 @@ def run(
 def wait_for(
     what: str, test: Callable[[], Found | None], seconds: float = PATIENCE_S, pause_s: float = 0.1
 ) -> Found:
-    """Return the first true value of *test*, asked every *pause_s* seconds.
+    """Return the first true value of *test*, asked every *pause_s* seconds, and rarer the longer it takes.
 
     An OSError or LabError of *test* means "not yet" and is quoted if it lasts.
 
@@ -105,7 +105,7 @@ def wait_for(
         GivenUpError: *test* raised it, as waiting longer would be in vain.
         LabError: It did not become true within *seconds*.
     """
-    end, why = time.monotonic() + seconds, ""
+    began, why = time.monotonic(), ""
     while True:
         try:
             if found := test():
@@ -115,9 +115,9 @@ def wait_for(
             raise
         except (OSError, LabError) as error:
             why = f" (last: {error})"
-        if time.monotonic() > end:
+        if (so_far := time.monotonic() - began) > seconds:
             raise LabError(f"waited {seconds:.0f} s in vain for {what}{why}")
-        time.sleep(pause_s)
+        time.sleep(max(pause_s, min(so_far / 10, 0.5)))
 
 
 @dataclass(frozen=True)
