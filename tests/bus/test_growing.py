@@ -76,7 +76,9 @@ async def fill(bus: Bus) -> None:
         await bus.publish(subjects.key_subject(BUCKET, f"n{number % 10}"), b"{}")
     lease = subjects.key_subject(subjects.lease_bucket("c1"), subjects.LEADER_KEY)
     await bus.publish(lease, b"{}", ttl_s=2)
-    await bus.js.add_consumer(FACTS, ConsumerConfig(durable_name=TEAM, ack_policy=AckPolicy.EXPLICIT))
+    # What is not acknowledged comes again after this time, half a minute by default: not within a test.
+    config = ConsumerConfig(durable_name=TEAM, ack_policy=AckPolicy.EXPLICIT, ack_wait=3600.0)
+    await bus.js.add_consumer(FACTS, config)
     team = await bus.js.pull_subscribe_bind(consumer=TEAM, stream=FACTS)
     for message in await team.fetch(7, timeout=60):
         await message.ack_sync()
