@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from sunk_lab.stack.slurmapi import job_state
 from sunk_lab.story import manifests
 from sunk_lab.story.deeds import Deeds, fresh
 from sunk_lab.story.observe import ComputeNode, StoryError, is_running, until
@@ -162,20 +163,31 @@ export MASTER_ADDR=$(hostname)  # The script runs on the node of rank 0, which n
 srun -K -N2 -n2 perl -e '{ALL_REDUCE}' >{SPOOL}/trained-$SLURM_JOB_ID 2>&1
 """
 
+OVER: Final = {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"}
+
+
+def _seen(stage: Scene, job: int) -> list[str]:
+    """Return the state of *job* with Slurm's reason, and both sides of all nodes."""
+    found = stage.deeds.slurm.job(job) or {}
+    return [f"{sorted(job_state(found))} {found.get('state_reason')}", *stage.both_sides(*stage.nodes)]
+
 
 def train(stage: Scene, midway: Midway = nothing) -> list[Timing]:
     """The ranks of a job on two nodes meet at a node's name, and each learns the sum of what all have."""
     do, began = stage.deeds, time.monotonic()
-    job = do.slurm.submit(
-        TRAINING_SCRIPT, name="training", nodes="2", tasks=2, time_limit={"set": True, "number": 2}
+    job = do.slurm.submit(  # The time counts from the allocation: the nodes' prologs are in it.
+        TRAINING_SCRIPT, name="training", nodes="2", tasks=2, time_limit={"set": True, "number": 10}
     )
     midway()
     try:
-        do.job_reaches(job, "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED")
+        until(f"job {job} over", lambda: bool(do.eyes.job_words(job) & OVER), lambda: _seen(stage, job))
         to_end = time.monotonic() - began
     finally:
         do.slurm.cancel(job)
-    name = str((do.slurm.job(job) or {}).get("batch_host"))
+    ended = do.slurm.job(job) or {}
+    if "COMPLETED" not in job_state(ended):
+        raise StoryError(f"job {job}, over two nodes: {_seen(stage, job)}")
+    name = str(ended.get("batch_host"))
     leader = next(node for node in stage.nodes if node.node == name)
     told = sorted(stage.in_slurmd(leader, "cat", f"{SPOOL}/trained-{job}").splitlines())
     good = [
