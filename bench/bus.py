@@ -21,6 +21,7 @@ from figures import Stopwatch, emit, latencies, longest_stall, percentiles, requ
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.kv import KeyValue
+from waiting import until
 
 from sunk_events import subjects
 from sunk_events.base import Event, event_id
@@ -31,7 +32,6 @@ from sunk_lab.nats import NatsServer
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.requests import answering, ask
 from sunk_runtime.settle import FactConsumer
-from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import publish
 

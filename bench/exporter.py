@@ -24,6 +24,7 @@ from figures import emit, percentiles, require
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
+from waiting import until
 
 from sunk_events import subjects
 from sunk_events.base import State
@@ -32,7 +33,6 @@ from sunk_lab.nats import NatsServer
 from sunk_lab.ports import free_port
 from sunk_metrics_exporter.testing.exporter import Process
 from sunk_runtime.jetstream import Bus, BusSettings, connect
-from sunk_runtime.testing import until
 
 CLUSTER: Final = "bench"
 TICKS: Final = os.sysconf("SC_CLK_TCK")

@@ -14,12 +14,12 @@ import anyio
 import httpx
 from figures import emit, percentiles, require
 from syncer_stage import fill_queue
+from waiting import until
 
 from sunk_lab.config import from_environment
 from sunk_lab.nats import NatsServer
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import SLURM_26_05
-from sunk_runtime.testing import until
 from sunk_slurm.client import SlurmClient
 from sunk_slurm.tokens import KeyTokens
 from sunk_syncer.testing.process import SyncerProcess

@@ -29,11 +29,11 @@ from msgspec.structs import replace
 from nodesets_stage import NAMESPACE, kube_node
 from scheduler_pods import manifest
 from syncer_stage import JOB
+from waiting import until
 
 from sunk_kube.resources import NODES, PODS
 from sunk_kube.wellknown import ANNOTATION_CORDON_REASON
 from sunk_lab.slurm.releases import SLURM_26_05
-from sunk_runtime.testing import until
 from sunk_slurm.submission import JobDescription
 
 Reaction = Callable[[Stage], Awaitable[None]]

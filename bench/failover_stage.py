@@ -21,6 +21,7 @@ import anyio
 import httpx
 from failover_parts import Balanced, Replica
 from nodesets_stage import CLUSTER, NAMESPACE, each, nodeset, register, run_pod
+from waiting import until
 
 from sunk_events import subjects
 from sunk_events.nodesets import KubePodState
@@ -41,7 +42,6 @@ from sunk_lab.slurm.releases import release_of
 from sunk_runtime.errors import SunkError
 from sunk_runtime.jetstream import Bus, BusSettings
 from sunk_runtime.jetstream import connect as connect_bus
-from sunk_runtime.testing import until
 from sunk_slurm.client import SlurmClient
 from sunk_slurm.tokens import KeyTokens
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 from figures import Cores, Usage, emit, latencies, percentiles
 from locks_stage import NAMESPACE, TAINT, WITHIN_S, Sizes, Stage, in_parallel, made, manage, pod, staged
+from waiting import until
 
 from sunk_kube.client import KubeClient
 from sunk_kube.resources import NODES, PODS
@@ -22,7 +23,6 @@ from sunk_kube.wellknown import ANNOTATION_LOCK
 from sunk_lab.reserved import reserved_lab
 from sunk_nodeset_controller.lock_controller.controller import CONCURRENCY
 from sunk_runtime.lifecycle import run
-from sunk_runtime.testing import until
 
 
 def size(stage: Stage) -> dict[str, float]:

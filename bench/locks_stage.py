@@ -16,6 +16,7 @@ from typing import Any, Final
 import aiohttp
 import anyio
 from figures import require
+from waiting import until
 
 from sunk_events.nodesets import KubePodState
 from sunk_hook_gateway.testing.hooks import CLUSTER, bearing, register, store
@@ -34,7 +35,6 @@ from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
 from sunk_runtime.jetstream import Bus, BusSettings
 from sunk_runtime.jetstream import connect as connect_bus
 from sunk_runtime.leases import Leadership
-from sunk_runtime.testing import until
 from sunk_runtime.views import following
 
 NAMESPACE: Final = "bench-locks"

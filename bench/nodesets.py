@@ -18,9 +18,9 @@ from typing import Final
 import anyio
 from figures import emit, percentiles, require
 from nodesets_stage import NAMESPACE, WITHIN_S, Sizes, Stage, bare_pod, each, nodeset, run_pod, staged
+from waiting import until
 
 from sunk_kube.resources import NODESETS, PODS
-from sunk_runtime.testing import until
 
 BARE_MAX: Final = 500
 """Bare Pods are made until their rate is known."""

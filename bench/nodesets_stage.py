@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import anyio
 import msgspec
 from figures import Usage
+from waiting import until
 
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.subjects import STATISTICS_KEY
@@ -44,7 +45,6 @@ from sunk_nodeset_controller.nodesets.template import manifest
 from sunk_nodeset_controller.testing import Service
 from sunk_runtime.jetstream import BusSettings
 from sunk_runtime.jetstream import connect as connect_bus
-from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 

@@ -25,10 +25,10 @@ from nodesets_stage import NAMESPACE, each
 from scheduler_pods import manifest, member, placeholder
 from scheduler_stage import CPUS, WITHIN_S, Sizes, Stage, staged
 from syncer_stage import fill_queue
+from waiting import until
 
 from sunk_kube.resources import PODS
 from sunk_lab.slurm.releases import SLURM_26_05
-from sunk_runtime.testing import until
 
 SUBMITTERS = 8
 BESIDE = 500

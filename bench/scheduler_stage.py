@@ -26,6 +26,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from syncer_stage import Usage
+from waiting import until
 
 from sunk_events import subjects
 from sunk_events.codec import decode_event
@@ -46,7 +47,6 @@ from sunk_lab.slurm.releases import release_of
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.jetstream import Bus, BusSettings, Message
 from sunk_runtime.jetstream import connect as connect_bus
-from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import SlurmClient

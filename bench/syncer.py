@@ -23,13 +23,13 @@ import anyio
 from figures import emit, percentiles, require
 from msgspec.structs import replace
 from syncer_stage import CLUSTER, JOB, WITHIN_S, Sizes, Stage, Usages, staged
+from waiting import until
 
 from sunk_events.nodes import NodeDrained
 from sunk_events.nodesets import KubePodState
 from sunk_events.requests import NudgeNode
 from sunk_lab.slurm.releases import SLURM_26_05
 from sunk_runtime.requests import ask
-from sunk_runtime.testing import until
 from sunk_syncer.pollers.poll_loop import LOOKS_AT_ONCE
 
 MANY: Final = 500

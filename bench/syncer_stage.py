@@ -13,6 +13,7 @@ from typing import Final
 import anyio
 from figures import Usage
 from msgspec.structs import replace
+from waiting import until
 
 from sunk_events import subjects
 from sunk_events.base import Event
@@ -25,7 +26,6 @@ from sunk_lab.nats import NatsServer
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import release_of
 from sunk_runtime.jetstream import Bus, BusSettings, Message, connect
-from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import SlurmClient

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+OPTIONS = "-c /dev/null --rootdir . --import-mode=importlib -p no:cacheprovider"
+DEALT = "--dist loadscope --no-loadscope-reorder --numprocesses"
 SERVERS = """
 import pathlib
 import pytest
@@ -58,27 +60,8 @@ def test_servers_end_with_their_group_and_start_again_for_another(tmp_path: Path
         file.parent.mkdir(parents=True, exist_ok=True)
         needs = f"did, {fixture}" if fixture else "did"
         file.write_text("\n".join(f"def test_{name}({needs}):\n    pass\n" for name in tests))
-    ends = (
-        "-p",
-        "no:cacheprovider",
-        "--numprocesses",
-        processes,
-        "--dist",
-        "loadscope",
-        "--no-loadscope-reorder",
-    )
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-c",
-            "/dev/null",
-            "--rootdir",
-            ".",
-            "--import-mode=importlib",
-            *ends,
-        ],
+        [sys.executable, "-m", "pytest", *OPTIONS.split(), *DEALT.split(), processes],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -95,10 +95,11 @@ def run(
 
 
 def wait_for(
-    what: str, test: Callable[[], Found | None], seconds: float = PATIENCE_S, pause_s: float = 0.1
+    what: str, test: Callable[[], Found | None], seconds: float = PATIENCE_S, pause_s: float | None = None
 ) -> Found:
-    """Return the first true value of *test*, asked every *pause_s* seconds, and rarer the longer it takes.
+    """Return the first true value of *test*, asked every *pause_s* seconds.
 
+    None asks less often the longer it takes, from ten times a second down to twice.
     An OSError or LabError of *test* means "not yet" and is quoted if it lasts.
 
     Raises:
@@ -117,7 +118,7 @@ def wait_for(
             why = f" (last: {error})"
         if (so_far := time.monotonic() - began) > seconds:
             raise LabError(f"waited {seconds:.0f} s in vain for {what}{why}")
-        time.sleep(max(pause_s, min(so_far / 10, 0.5)))
+        time.sleep(min(max(0.1, so_far / 10), 0.5) if pause_s is None else pause_s)
 
 
 @dataclass(frozen=True)

@@ -164,6 +164,7 @@ srun -K -N2 -n2 perl -e '{ALL_REDUCE}' >{SPOOL}/trained-$SLURM_JOB_ID 2>&1
 """
 
 OVER: Final = {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"}
+"""The states in which a job is seen to have ended."""
 
 
 def _seen(stage: Scene, job: int) -> list[str]:

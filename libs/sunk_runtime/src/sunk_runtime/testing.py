@@ -13,10 +13,16 @@ WITHIN_S: Final = 120.0
 """How long a test waits for what must come; far more than it takes."""
 
 
-async def until(condition: Callable[[], bool | Awaitable[bool]], *, within_s: float = WITHIN_S) -> None:
+async def until(
+    condition: Callable[[], bool | Awaitable[bool]],
+    *,
+    within_s: float = WITHIN_S,
+    pause_s: float | None = None,
+) -> None:
     """Return when *condition* holds; fail when it does not within *within_s* seconds.
 
-    The longer it takes, the rarer the looks: they cost a real server more than what is waited for.
+    *pause_s*: Between two looks. None: longer the longer it takes, up to a quarter of a second, because
+    looks at a real server cost it more than what is waited for. Who measures a time gives a pause.
     """
     began = anyio.current_time()
     with anyio.fail_after(within_s):
@@ -24,7 +30,8 @@ async def until(condition: Callable[[], bool | Awaitable[bool]], *, within_s: fl
             holds = condition()
             if await holds if isawaitable(holds) else holds:
                 return
-            await anyio.sleep(min(max(0.02, (anyio.current_time() - began) / 10), 0.25))
+            longer = min(max(0.02, (anyio.current_time() - began) / 10), 0.25)
+            await anyio.sleep(longer if pause_s is None else pause_s)
 
 
 MakeLease = Callable[[str, int], Lease]
