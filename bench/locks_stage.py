@@ -19,7 +19,7 @@ from figures import require
 from waiting import until
 
 from sunk_events.nodesets import KubePodState
-from sunk_hook_gateway.testing.hooks import CLUSTER, bearing, register, store
+from sunk_hook_gateway.testing.hooks import CLUSTER, bearer, register, store
 from sunk_hook_gateway.testing.issuer import ISSUER, Issuer
 from sunk_hook_gateway.testing.process import Process
 from sunk_kube.client import KubeClient, connect
@@ -83,7 +83,7 @@ class Stage:
 
     async def prehook(self, node: str, job: int, *, deadline_s: float = 300.0) -> int:
         """Call as a prolog does, again while nothing is decided, and return the status."""
-        headers, began, waited_s = bearing(self.tokens[node]), time.monotonic(), 0.0
+        headers, began, waited_s = bearer(self.tokens[node]), time.monotonic(), 0.0
         while True:
             left_s = max(1.0, deadline_s - (time.monotonic() - began))
             hold_s = SHORT_HOLD_S if waited_s < LONG_FROM_S else LONG_HOLD_S
@@ -105,7 +105,7 @@ class Stage:
 
     async def released(self, node: str, job: int) -> None:
         """Call as an epilog does, and return when nobody holds the node any more."""
-        path, headers = f"/v1/nodes/{node}/release", bearing(self.tokens[node])
+        path, headers = f"/v1/nodes/{node}/release", bearer(self.tokens[node])
 
         async def is_released() -> bool:
             return await self._post(path, {"job": job}, headers) == OK

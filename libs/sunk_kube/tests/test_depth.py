@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sunk_kube.client import KubeClient
 from sunk_kube.crds import crds
-from sunk_kube.depth import MOST, shallow
+from sunk_kube.depth import MOST, cut_deep
 from sunk_kube.errors import KubeNotFoundError
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NODESETS
@@ -28,7 +28,7 @@ JSON: Final = st.recursive(
 
 
 def cut(value: Any, depth: int) -> Any:  # noqa: ANN401 - JSON has every shape
-    """Return *value* with null for what is deeper than *depth*: what `shallow` is to do."""
+    """Return *value* with null for what is deeper than *depth*: what `cut_deep` is to do."""
     if isinstance(value, list | dict) and not depth:
         return None
     if isinstance(value, list):
@@ -41,18 +41,18 @@ def cut(value: Any, depth: int) -> Any:  # noqa: ANN401 - JSON has every shape
 @given(JSON, st.integers(1, 4))
 def test_what_is_too_deep_is_null_and_all_else_is_as_it_was(value: Any, depth: int) -> None:  # noqa: ANN401 - JSON has every shape
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
-        assert json.loads(shallow(text.encode(), depth)) == cut(value, depth)
+        assert json.loads(cut_deep(text.encode(), depth)) == cut(value, depth)
 
 
 @given(st.binary())
 def test_what_is_no_json_is_as_little_afterwards(data: bytes) -> None:
-    assert len(shallow(data, 1)) <= 4 * len(data)
+    assert len(cut_deep(data, 1)) <= 4 * len(data)
 
 
 def test_an_object_of_megabytes_is_read_to_its_end() -> None:
     whole = b'{"a":' + b"[" * 700_000 + b"]" * 700_000 + b',"b":"[[}{\\""}'
 
-    assert json.loads(shallow(whole, MOST))["b"] == '[[}{"'
+    assert json.loads(cut_deep(whole, MOST))["b"] == '[[}{"'
 
 
 @pytest.mark.lab

@@ -39,7 +39,7 @@ class ScriptedGateway:
         """Where it listens."""
         return f"http://127.0.0.1:{self._port}"
 
-    def relent(self) -> None:
+    def accept_all(self) -> None:
         """Say yes to everybody from now on."""
         self.by_path.clear()
         self.answers = [scripted.YES]

@@ -131,7 +131,7 @@ def place_of(subject: str) -> Place | None:
 def name_of(escaped: str) -> str:
     """Return what `subjects.token` escaped, as it is where it is no escape."""
     try:
-        return subjects.untoken(escaped)
+        return subjects.from_token(escaped)
     except ValueError:
         return escaped
 

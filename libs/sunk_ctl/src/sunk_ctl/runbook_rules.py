@@ -23,9 +23,9 @@ from sunk_ctl.symptoms import (
     lists_are_old,
     no_exporter,
     no_leader,
-    nodeset_blind,
+    nodesets_without_slurm,
     prologs_drain,
-    risen,
+    rises_fast,
 )
 
 
@@ -113,7 +113,7 @@ RULES: Final = (
         alert="SunkSlurmRefuses",
         bound=20,
         series=("sunk_syncer_refused_total",),
-        finds=risen(
+        finds=rises_fast(
             *("sunk_syncer_refused_total", 15 * MINUTE_S),
             "Slurm refuses changes of its nodes: {action}",
             by=("action",),
@@ -124,7 +124,7 @@ RULES: Final = (
     Rule(
         alert="SunkDeadLetters",
         series=("sunk_dead_letters_total",),
-        finds=risen(
+        finds=rises_fast(
             *("sunk_dead_letters_total", HOUR_S),
             "{value:.0f} messages became dead letters: {reason}",
             by=("reason",),
@@ -150,7 +150,7 @@ RULES: Final = (
         alert="SunkLocksRefused",
         bound=3,
         series=("sunk_hook_refusals_total",),
-        finds=risen(
+        finds=rises_fast(
             *("sunk_hook_refusals_total", 15 * MINUTE_S),
             "{value:.0f} prologs were refused: Pods do not leave their Nodes",
             least=4,
@@ -185,7 +185,7 @@ RULES: Final = (
     Rule(
         alert="SunkJobsHeldByLocks",
         series=("sunk_hook_refusals_total",),
-        finds=risen(
+        finds=rises_fast(
             *("sunk_hook_refusals_total", HOUR_S),
             "{value:.0f} jobs were held because their nodes were not locked",
             answer="hold",
@@ -202,7 +202,7 @@ RULES: Final = (
     Rule(
         alert="SunkPlaceholderWithoutPod",
         series=("sunk_placement_stray_jobs_total",),
-        finds=risen(
+        finds=rises_fast(
             *("sunk_placement_stray_jobs_total", HOUR_S),
             "{value:.0f} placeholder jobs without a Pod were cancelled",
         ),
@@ -211,7 +211,7 @@ RULES: Final = (
     Rule(
         alert="SunkPodsWithoutJob",
         series=("sunk_placement_jobs_unknown_total",),
-        finds=risen(
+        finds=rises_fast(
             *("sunk_placement_jobs_unknown_total", HOUR_S),
             "Slurm has lost the jobs of {value:.0f} Pods",
             became="lost",
@@ -244,7 +244,7 @@ RULES: Final = (
     Rule(
         alert="SunkNodeSetBlind",
         series=("sunk_nodeset_slurm_known", "sunk_leader"),
-        finds=nodeset_blind,
+        finds=nodesets_without_slurm,
         fix="Bring back what is down.",
     ),
     Rule(

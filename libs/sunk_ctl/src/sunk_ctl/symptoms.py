@@ -36,7 +36,7 @@ def above(series: str, text: str, *, unless: tuple[str, ...] = ("",), **labels: 
     return finds
 
 
-def risen(
+def rises_fast(
     series: str,
     within_s: float,
     text: str,
@@ -143,7 +143,7 @@ def certificate_ends(service: str, text: str) -> Finds:
     return finds
 
 
-def nodeset_blind(figures: Figures, _: float) -> Iterator[Found]:
+def nodesets_without_slurm(figures: Figures, _: float) -> Iterator[Found]:
     """The nodeset-controller that leads does not know what Slurm says."""
     leading = {point.pod for point in figures.points("sunk_leader") if point.value}
     for point in figures.points("sunk_nodeset_slurm_known"):

@@ -136,7 +136,7 @@ def token(value: str) -> str:
     return _UNSAFE.sub(lambda found: "".join(f"={byte:02X}" for byte in found[0].encode()), value)
 
 
-def untoken(value: str) -> str:
+def from_token(value: str) -> str:
     """Return what `token` escaped.
 
     Raises:
@@ -199,7 +199,7 @@ def place_of(subject: str) -> tuple[str, str, str] | None:
     match subject.split("."):
         case ["sunk", "ev", _, system, kind, entity, word]:
             try:
-                return f"{system}.{kind}", untoken(entity), word
+                return f"{system}.{kind}", from_token(entity), word
             except ValueError:
                 return None
         case _:
@@ -261,7 +261,7 @@ def key_subject(bucket: str, key: str) -> str:
 
 def key_of(bucket: str, subject: str) -> str:
     """Return the key whose subject in *bucket* is *subject*, unescaped."""
-    return untoken(subject.removeprefix(f"$KV.{bucket}."))
+    return from_token(subject.removeprefix(f"$KV.{bucket}."))
 
 
 def inbox(user: str) -> str:

@@ -18,7 +18,7 @@ import msgspec
 from sunk_kube import bodies
 from sunk_kube.api import Api, open_api
 from sunk_kube.bodies import EventText
-from sunk_kube.depth import shallow
+from sunk_kube.depth import cut_deep
 from sunk_kube.errors import KubeExistsError, KubeNotFoundError, KubeUnavailableError
 from sunk_kube.objects import KubeObject
 from sunk_kube.paced_calls import JSON, Body, PacedCalls
@@ -266,7 +266,7 @@ class KubeClient:
             try:
                 return decoder.decode(data)
             except RecursionError:
-                return decoder.decode(shallow(data))
+                return decoder.decode(cut_deep(data))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise KubeUnavailableError(f"{doing}: not what an API server answers: {error}") from error
 

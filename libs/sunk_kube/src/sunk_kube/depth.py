@@ -12,7 +12,7 @@ MOST: Final = 200
 _PART: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 
 
-def shallow(data: bytes, most: int = MOST) -> bytes:
+def cut_deep(data: bytes, most: int = MOST) -> bytes:
     """Return the JSON in *data* with ``null`` for each list and object below the level *most*."""
     kept, at, depth = list[bytes](), 0, 0
     for part in _PART.finditer(data):

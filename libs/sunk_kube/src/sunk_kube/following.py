@@ -18,7 +18,7 @@ import msgspec
 from sunk_kube.answers import Status, refusal
 from sunk_kube.bodies import selectors
 from sunk_kube.client import KubeClient
-from sunk_kube.depth import shallow
+from sunk_kube.depth import cut_deep
 from sunk_kube.errors import KubeBusyError, KubeGoneError, KubeUnavailableError
 from sunk_kube.metrics import VIEW_HEARD
 from sunk_kube.objects import KubeObject
@@ -151,7 +151,7 @@ class Following(Generic[T]):
             try:
                 event, found = self._read(line)
             except RecursionError:
-                event, found = self._read(shallow(line))
+                event, found = self._read(cut_deep(line))
             if found is None:
                 return version_of(_marks.decode(event.object))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

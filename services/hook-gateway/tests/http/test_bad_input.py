@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from sunk_events.requests import AcquireLock, Refused
-from sunk_hook_gateway.testing.hooks import bearing, call, register, standing_in, start_pod
+from sunk_hook_gateway.testing.hooks import bearer, call, register, standing_in, start_pod
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_runtime.jetstream import Bus
 
@@ -30,7 +30,7 @@ async def test_a_malformed_body_is_answered_400_naming_the_field(
     bus: Bus, http: httpx.AsyncClient, issuer: Issuer, body: bytes, named: str
 ) -> None:
     await register(bus, "f1")
-    answer = await http.post("/v1/nodes/f1/prehook", content=body, headers=bearing(issuer.token("f1")))
+    answer = await http.post("/v1/nodes/f1/prehook", content=body, headers=bearer(issuer.token("f1")))
 
     assert answer.status_code == 400
     assert named in answer.json()["error"]
@@ -39,7 +39,7 @@ async def test_a_malformed_body_is_answered_400_naming_the_field(
 async def test_a_body_over_64_kib_is_answered_413(bus: Bus, http: httpx.AsyncClient, issuer: Issuer) -> None:
     await register(bus, "f1")
     answer = await http.post(
-        "/v1/nodes/f1/prehook", content=b" " * (64 * 1024 + 1), headers=bearing(issuer.token("f1"))
+        "/v1/nodes/f1/prehook", content=b" " * (64 * 1024 + 1), headers=bearer(issuer.token("f1"))
     )
 
     assert answer.status_code == 413
@@ -47,7 +47,7 @@ async def test_a_body_over_64_kib_is_answered_413(bus: Bus, http: httpx.AsyncCli
 
 @pytest.mark.parametrize("job", ["0", "-1", "x", "1e3", "99999999999", "9" * 5000])
 async def test_a_job_that_is_none_is_answered_400(http: httpx.AsyncClient, job: str) -> None:
-    answer = await http.get(f"/v1/jobs/{job}/outcome", headers=bearing("t"))
+    answer = await http.get(f"/v1/jobs/{job}/outcome", headers=bearer("t"))
 
     assert answer.status_code == 400
     assert "job" in answer.json()["error"]

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from sunk_events.requests import AcquireLock, LockGranted
-from sunk_hook_gateway.testing.hooks import CLUSTER, bearing, call, is_held, register, standing_in
+from sunk_hook_gateway.testing.hooks import CLUSTER, bearer, call, is_held, register, standing_in
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_hook_gateway.testing.process import Process, settings_of
 from sunk_lab.nats import NatsServer
@@ -51,8 +51,8 @@ async def test_while_the_bus_is_away_no_prolog_is_let_go_and_those_that_wait_are
                 tasks.start_soon(prolog)
                 await until(lambda: is_held(http, "prehook"))
                 nats.kill()
-                late = await http.post(PREHOOK, json={"job": 2, "deadline_s": 1}, headers=bearing(token))
-                release = await http.post("/v1/nodes/n1/release", json={"job": 3}, headers=bearing(token))
+                late = await http.post(PREHOOK, json={"job": 2, "deadline_s": 1}, headers=bearer(token))
+                release = await http.post("/v1/nodes/n1/release", json={"job": 3}, headers=bearer(token))
                 assert (late.status_code, release.status_code) == (409, 503)
                 assert not told
 

@@ -8,7 +8,16 @@ import httpx
 import pytest
 
 from sunk_events.requests import AcquireLock, JobNotRunning, LockGranted
-from sunk_hook_gateway.testing.hooks import NOW, bearing, call, is_held, lock_of, register, standing_in, store
+from sunk_hook_gateway.testing.hooks import (
+    NOW,
+    bearer,
+    call,
+    is_held,
+    lock_of,
+    register,
+    standing_in,
+    store,
+)
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import until
@@ -36,7 +45,9 @@ async def test_a_prolog_goes_on_when_all_components_are_locked_and_then_asks_for
     async def prolog() -> None:
         while True:  # As the script does.
             answer = await http.post(
-                "/v1/nodes/h1/prehook", json=body(101, (102, "h[2-3]")), headers=bearing(issuer.token("h1"))
+                "/v1/nodes/h1/prehook",
+                json=body(101, (102, "h[2-3]")),
+                headers=bearer(issuer.token("h1")),
             )
             if answer.status_code != 503:
                 told.append(answer.json())

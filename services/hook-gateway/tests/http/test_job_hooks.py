@@ -21,7 +21,7 @@ from sunk_hook_gateway.testing.hooks import (
     NOW,
     Gateway,
     HttpAnswer,
-    bearing,
+    bearer,
     call,
     forget,
     is_held,
@@ -80,7 +80,7 @@ async def test_a_placeholders_release_is_answered_when_its_pod_is_gone(
 
     async def script() -> None:
         while True:  # As the script does.
-            answer = await http.post("/v1/jobs/42/release", headers=bearing(token_of(42)))
+            answer = await http.post("/v1/jobs/42/release", headers=bearer(token_of(42)))
             if answer.status_code != 202:
                 told.append(answer.json())
                 return

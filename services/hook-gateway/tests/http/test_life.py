@@ -11,7 +11,7 @@ import pytest
 from sunk_events.requests import AcquireLock, LockGranted, LockWaiting
 from sunk_hook_gateway.testing.hooks import (
     Gateway,
-    bearing,
+    bearer,
     call,
     place,
     poll,
@@ -56,7 +56,7 @@ async def test_a_replica_that_is_told_to_stop_sends_its_held_callers_elsewhere(
     async def prolog() -> None:
         async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=120) as http:
             body = {"job": 1, "deadline_s": 60}
-            headers = bearing(issuer.token("g2"))
+            headers = bearer(issuer.token("g2"))
             told.append(await http.post("/v1/nodes/g2/prehook", json=body, headers=headers))
 
     async with answering_locks, anyio.create_task_group() as tasks:
@@ -75,7 +75,7 @@ async def test_no_token_is_ever_logged(
     await place(bus, 61, token=token_of(61))
     tokens = [issuer.token("h1"), Issuer("other").token("h1"), token_of(61), token_of(62)]
     for token in tokens:
-        await http.post("/v1/nodes/h1/prehook", json={"job": 1}, headers=bearing(token))
+        await http.post("/v1/nodes/h1/prehook", json={"job": 1}, headers=bearer(token))
         await poll(http, 61, token)
 
     log = gateway[0].log.read_text()
@@ -113,7 +113,7 @@ async def test_hooks_with_a_port_of_their_own_are_answered_there_alone_and_metri
     hooks = f"http://127.0.0.1:{(port := free_port())}"
     _, rest = start_gateway(HOOKS_PORT=str(port))
     await register(bus, "g3")
-    path, headers = "/v1/nodes/g3/prehook", bearing(issuer.token("g3"))
+    path, headers = "/v1/nodes/g3/prehook", bearer(issuer.token("g3"))
     _, answering_locks = standing_in(bus, AcquireLock, LockGranted())
 
     async with httpx.AsyncClient(trust_env=False, timeout=120) as http, answering_locks:

@@ -26,7 +26,7 @@ from sunk_hook_gateway.testing.hooks import (
     CLUSTER,
     NOW,
     Gateway,
-    bearing,
+    bearer,
     call,
     forget_leaves,
     is_held,
@@ -191,7 +191,7 @@ async def test_while_no_lock_answers_no_more_than_two_nodes_are_drained_by_all_r
     told: dict[str, dict[str, object]] = {}
 
     async def prolog(url: str, node: str) -> None:
-        body, headers = {"job": 21, "deadline_s": 0.3}, bearing(issuer.token(node))
+        body, headers = {"job": 21, "deadline_s": 0.3}, bearer(issuer.token(node))
         async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=120) as http:
             answer = await http.post(f"/v1/nodes/{node}/prehook", json=body, headers=headers)
         assert answer.status_code == 409
@@ -227,7 +227,7 @@ async def test_leaves_that_were_given_to_a_whole_fleet_before_the_last_question_
 
     async def prolog(node: str) -> None:
         body = {"job": 26, "deadline_s": 4}
-        answer = await http.post(f"/v1/nodes/{node}/prehook", json=body, headers=bearing(issuer.token(node)))
+        answer = await http.post(f"/v1/nodes/{node}/prehook", json=body, headers=bearer(issuer.token(node)))
         drained.append(answer.json()["drain"])
 
     async with (
@@ -301,7 +301,7 @@ async def test_a_caller_that_hangs_up_is_no_longer_asked_for(
 
             async def prolog() -> None:
                 body = {"job": 25, "deadline_s": 60}
-                await http.post("/v1/nodes/b5/prehook", json=body, headers=bearing(issuer.token("b5")))
+                await http.post("/v1/nodes/b5/prehook", json=body, headers=bearer(issuer.token("b5")))
 
             tasks.start_soon(prolog)
             await until(lambda: bool(answers.asked))
@@ -333,7 +333,7 @@ async def is_placed(http: httpx.AsyncClient, job: int) -> None:
 
     async def is_refused() -> bool:
         path, token = f"/v1/jobs/{job}/started", token_of(job + 1)
-        answer = await http.post(path, json={"node": "c2"}, headers=bearing(token), timeout=120)
+        answer = await http.post(path, json={"node": "c2"}, headers=bearer(token), timeout=120)
         return answer.status_code == 403
 
     await until(is_refused)
@@ -391,7 +391,7 @@ async def test_the_epilog_of_a_placeholder_whose_placement_is_lost_waits_for_its
     path, token = "/v1/nodes/c4/release", issuer.token("c4")
 
     async def is_held_up() -> bool:  # Once the gateway has read the lock.
-        answer = await http.post(path, json={"job": 34}, headers=bearing(token), timeout=120)
+        answer = await http.post(path, json={"job": 34}, headers=bearer(token), timeout=120)
         return answer.status_code == 202
 
     async with answering_locks:

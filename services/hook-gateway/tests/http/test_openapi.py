@@ -38,7 +38,7 @@ from sunk_events.requests import (
 from sunk_hook_gateway.testing.hooks import (
     CLUSTER,
     Gateway,
-    bearing,
+    bearer,
     place,
     register,
     standing_in,
@@ -124,7 +124,7 @@ async def test_what_is_made_from_the_document_is_answered_as_it_says_and_is_no_s
                 return False
 
         async def is_read() -> bool:
-            answer = await http.post(f"/v1/jobs/{JOB}/release", headers=bearing(right["job"]))
+            answer = await http.post(f"/v1/jobs/{JOB}/release", headers=bearer(right["job"]))
             return answer.status_code == 200
 
         await until(is_ready)
@@ -172,7 +172,7 @@ def fuzz(
             )
             @given(case=made_for(operation, mode), token=st.just(mine) | st.sampled_from(others))
             def call_with(case: Case[Any], token: str) -> None:
-                answer = case.call(url, session, bearing(token), timeout=120)
+                answer = case.call(url, session, bearer(token), timeout=120)
                 statuses.add(answer.status_code)
                 assert answer.status_code < 500 or answer.status_code == 503
                 assert token in right.values() or answer.status_code >= 400

@@ -22,7 +22,7 @@ from sunk_events.requests import (
 )
 from sunk_hook_gateway.testing.hooks import (
     Gateway,
-    bearing,
+    bearer,
     call,
     forget,
     is_held,
@@ -86,7 +86,7 @@ async def test_a_placeholders_token_ends_with_its_placement(bus: Bus, http: http
     async def is_refused() -> bool:
         path = "/v1/jobs/81/started"
         # A script that nobody answers is held for longer than a client waits by itself.
-        answer = await http.post(path, json={"node": "s1"}, headers=bearing(token_of(81)), timeout=120)
+        answer = await http.post(path, json={"node": "s1"}, headers=bearer(token_of(81)), timeout=120)
         return answer.status_code == 404
 
     await until(is_refused)

@@ -10,7 +10,7 @@ import pytest
 
 from sunk_events.requests import ExplainJobToOwner, Explanation, Finding, Later, Noted, NudgeNode, Refused
 from sunk_hook_gateway.testing.checker import Checker, running_checker
-from sunk_hook_gateway.testing.hooks import bearing, call, register, standing_in
+from sunk_hook_gateway.testing.hooks import bearer, call, register, standing_in
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import until
@@ -40,7 +40,7 @@ def url(start_gateway: Callable[..., tuple[object, str]], checker: Checker) -> s
 
 async def ask(url: str, token: str, job: str = "7") -> httpx.Response:
     async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as http:
-        return await http.get(f"/v1/jobs/{job}/explanation", headers=bearing(token))
+        return await http.get(f"/v1/jobs/{job}/explanation", headers=bearer(token))
 
 
 async def test_a_user_learns_why_a_job_waits_by_slurms_own_token(
@@ -95,7 +95,7 @@ async def test_a_user_who_asks_too_often_is_told_to_wait_and_others_are_answered
     bus: Bus, url: str, checker: Checker
 ) -> None:
     _, answering = standing_in(bus, ExplainJobToOwner, Explanation())
-    headers, found = bearing(token(checker, "bob")), list[httpx.Response]()
+    headers, found = bearer(token(checker, "bob")), list[httpx.Response]()
 
     async with answering, httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as http:
 

@@ -19,5 +19,5 @@ def gateway() -> Generator[ScriptedGateway]:
 def cluster(slurm: HostSlurm, gateway: ScriptedGateway) -> Generator[Cluster]:
     cluster = Cluster(slurm, gateway.url)
     yield cluster
-    gateway.relent()
+    gateway.accept_all()
     cluster.tidy()

@@ -55,7 +55,7 @@ def test_a_job_whose_slurmd_is_killed_while_its_prolog_blocks_never_starts_once_
 
         assert not cluster.has_run(job)
         assert cluster.node(cluster.first) == (True, REASON)
-        gateway.relent()
+        gateway.accept_all()
         cluster.tidy()
 
 
@@ -74,5 +74,5 @@ def test_a_job_refused_on_one_node_while_the_others_say_yes_never_starts(
 
         assert not cluster.has_run(job)
         assert [cluster.node(node) for node in (cluster.first, cluster.second)] == [(False, "")] * 2
-        gateway.relent()
+        gateway.accept_all()
         cluster.tidy()

@@ -30,7 +30,7 @@ def test_who_waits_at_a_terminal_is_told_what_has_to_leave_and_again_when_that_c
     cluster.slurm.exec("bash", "-c", f"({line}) >{shown} 2>&1 </dev/null &")
     until(lambda: LESS in cluster.slurm.exec("cat", shown))
     has_run = cluster.has_run(command)
-    gateway.relent()
+    gateway.accept_all()
     until(lambda: "ended=" in cluster.slurm.exec("cat", shown))
 
     lines = cluster.slurm.exec("cat", shown).splitlines()

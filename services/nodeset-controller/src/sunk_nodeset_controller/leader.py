@@ -96,7 +96,7 @@ async def work(
     pods = PodController(views, kube, bus, unknown_s=config.slurm_unknown_s, rest=rest)
     nodeset_changes, pod_changes = views.nodeset_changes(), views.pod_changes()
     files = GeneratedFiles(views, kube, bus, config.generated)
-    listening = StalenessController(views, bus.ears, pods, nodesets=nodeset_changes, pods=pod_changes)
+    listening = StalenessController(views, bus.healths, pods, nodesets=nodeset_changes, pods=pod_changes)
     await views.complete()
     for name in config.clusters:
         pods.jobs_of(name)  # Else the first Pod waits for all jobs to be looked through.
@@ -116,7 +116,7 @@ async def work(
             published = partial(
                 publish, config, views, cluster, leadership, kube=kube, pods=pod_changes, marks=pods
             )
-            words = NodeExplainer(views, cluster, bus.ears[cluster.cluster])
+            words = NodeExplainer(views, cluster, bus.healths[cluster.cluster])
             others = [other.kube_pods for other in clusters if other is not cluster]
             locked = partial(lock, config, client, cluster, leadership, words, views=views, others=others)
             rebooted = partial(reboot, config, views, cluster, leadership, kube=kube)

@@ -34,11 +34,11 @@ async def start() -> None:
     ):
         views = KubeViews(client)
         now = datetime.now(UTC)
-        ears = {
+        healths = {
             name: SlurmHealth(now, stale_s=config.slurm_stale_s, unknown_s=config.slurm_unknown_s)
             for name in config.clusters
         }
-        bus = BusConnections(config.bus, ears, SERVICE)
+        bus = BusConnections(config.bus, healths, SERVICE)
         health = Health()
         health.require("kubernetes", lambda: views.is_complete)
         health.require("bus", lambda: bus.is_complete)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sunk_events.locks import LockLevel, LockValue
 from sunk_nodeset_controller.locks.events import state
-from sunk_nodeset_controller.locks.holders import alive, still_released, to_confirm, vouched
+from sunk_nodeset_controller.locks.holders import alive, known_to_run, still_released, to_confirm
 from sunk_nodeset_controller.locks.machine import decide
 from sunk_nodeset_controller.locks.model import (
     OPEN,
@@ -491,9 +491,9 @@ def test_whose_pod_is_there_before_its_prolog_has_ended_is_not_granted_before_sl
 def test_a_job_runs_by_the_word_of_its_prolog_until_it_is_over_or_its_pod_has_come() -> None:
     view = seen(standing("pending"), requests=(ask(5), ask(6)), jobs={6: job("left", changed=0)})
 
-    assert vouched(view, RULES) == {5}
-    assert vouched(replace(view, placeholders={5: False}), RULES) == {5}
-    assert vouched(replace(view, placeholders={5: True}), RULES) == set()
+    assert known_to_run(view, RULES) == {5}
+    assert known_to_run(replace(view, placeholders={5: False}), RULES) == {5}
+    assert known_to_run(replace(view, placeholders={5: True}), RULES) == set()
 
 
 def test_while_nobody_says_whether_a_job_runs_the_pods_are_looked_at_again_soon_and_later_less_often() -> (

@@ -24,7 +24,7 @@ EVICTING = EvictionPolicy(
 KEY = TAINT.key
 
 
-def bearing(**fields: object) -> Pod:
+def tolerating(**fields: object) -> Pod:
     return pod(tolerations=(replace(Toleration(key=KEY, operator="Exists"), **fields),))
 
 
@@ -61,8 +61,8 @@ def test_a_pod_bears_the_lock_only_for_good(toleration: Toleration, *, does: boo
         pytest.param(pod(phase="Unknown"), True, id="nobody knows"),
         pytest.param(pod(phase="Succeeded"), False, id="succeeded"),
         pytest.param(pod(phase="Failed"), False, id="failed"),
-        pytest.param(bearing(), False, id="tolerates"),
-        pytest.param(bearing(toleration_seconds=0), True, id="tolerates for no time"),
+        pytest.param(tolerating(), False, id="tolerates"),
+        pytest.param(tolerating(toleration_seconds=0), True, id="tolerates for no time"),
         pytest.param(pod(scheduler="slurm-sunk"), True, id="our schedulerName proves nothing"),
         pytest.param(
             pod(annotations={"sunk.coreweave.com/job": "1"}), True, id="an annotation proves nothing"
@@ -93,8 +93,8 @@ def test_the_end_is_that_of_the_last_pod_if_all_were_asked(pods: list[Pod], unti
     ("found", "job", "is_in"),
     [
         pytest.param(pod(), 7, False, id="ours, its job lives here"),
-        pytest.param(bearing(), 8, True, id="ours, its job has ended: in the way though it tolerates"),
-        pytest.param(bearing(), None, True, id="ours, without a job: bound by somebody else"),
+        pytest.param(tolerating(), 8, True, id="ours, its job has ended: in the way though it tolerates"),
+        pytest.param(tolerating(), None, True, id="ours, without a job: bound by somebody else"),
         pytest.param(pod(phase="Failed"), 8, False, id="ours, its job has ended, it has failed"),
     ],
 )
@@ -105,10 +105,10 @@ def test_a_pod_that_slurm_placed_may_stay_as_long_as_its_job_lives_here(
 
 
 def test_a_job_is_leant_on_where_a_pod_that_slurm_placed_may_stay_for_its_sake_alone() -> None:
-    pods = [pod("a"), pod("b"), pod("c", phase="Succeeded"), pod("d"), bearing()]
+    pods = [pod("a"), pod("b"), pod("c", phase="Succeeded"), pod("d"), tolerating()]
     jobs = dict(zip([one.metadata.uid for one in pods[:4]], [7, 7, 8, 9], strict=True))
 
-    assert DRIVEN.leant_on(pods, jobs, alive={7, 8}) == {7}
+    assert DRIVEN.keeping_pods(pods, jobs, alive={7, 8}) == {7}
 
 
 DAEMON = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="logs", uid="uid-logs", controller=True)
@@ -223,7 +223,7 @@ def test_a_terminating_pod_stops_counting_for_a_normal_lock_once_its_containers_
     ("found", "measure", "is_ours"),
     [
         pytest.param(pod(), DRIVEN, False, id="Kubernetes drives it out"),
-        pytest.param(bearing(toleration_seconds=3600), DRIVEN, True, id="not for an hour"),
+        pytest.param(tolerating(toleration_seconds=3600), DRIVEN, True, id="not for an hour"),
         pytest.param(pod(), EVICTING, True, id="nobody but us"),
     ],
 )

@@ -161,8 +161,8 @@ async def test_a_node_that_is_gone_and_comes_back_is_a_new_one() -> None:
     seen: dict[str, Any] = {"k1": node("k1")}
     client, leads = cast("KubeClient", NoNodes()), Leadership("test", 1, float("inf"))
     nodes = NodeLockStore(client, leads, EvictionPolicy(LockTaint()), viewed=seen, met={"k1"})
-    before = await nodes.read("k1", may_be_foreseen=True)
-    await nodes.foresee(())
-    after = await nodes.read("k1", may_be_foreseen=True)
+    before = await nodes.read("k1", may_be_prefetched=True)
+    await nodes.prefetch(())
+    after = await nodes.read("k1", may_be_prefetched=True)
 
     assert (before, after) == (None, seen["k1"])

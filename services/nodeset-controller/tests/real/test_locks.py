@@ -689,14 +689,14 @@ async def test_a_node_that_was_listed_is_taken_as_it_was_once_and_never_after_it
     held = NodeLock(value="locked", holders=(Holder(job=7, level="normal", asked=datetime.now(UTC)),))
     mark = {"example.com/by": "us"}
     await stage.kube.patch(NODES, stage.kube_node, {"metadata": {"annotations": dict.fromkeys(mark)}})
-    await nodes.foresee({stage.kube_node})
+    await nodes.prefetch({stage.kube_node})
     await stage.kube.patch(NODES, stage.kube_node, {"metadata": {"annotations": mark}})
 
-    foreseen = await nodes.read(stage.kube_node, may_be_foreseen=True)
-    fresh = await nodes.read(stage.kube_node, may_be_foreseen=True)
-    assert foreseen is not None
+    prefetched = await nodes.read(stage.kube_node, may_be_prefetched=True)
+    fresh = await nodes.read(stage.kube_node, may_be_prefetched=True)
+    assert prefetched is not None
     assert fresh is not None
-    assert not mark.items() <= foreseen.metadata.annotations.items()
+    assert not mark.items() <= prefetched.metadata.annotations.items()
     assert mark.items() <= fresh.metadata.annotations.items()
 
     listed, may_return, list_all = anyio.Event(), anyio.Event(), stage.kube.list_all
@@ -709,11 +709,11 @@ async def test_a_node_that_was_listed_is_taken_as_it_was_once_and_never_after_it
 
     monkeypatch.setattr(stage.kube, "list_all", listing_slowly)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(nodes.foresee, {stage.kube_node})
+        tasks.start_soon(nodes.prefetch, {stage.kube_node})
         await listed.wait()
         await stage.write(nodes, held)
         may_return.set()
-    found = await nodes.read(stage.kube_node, may_be_foreseen=True)
+    found = await nodes.read(stage.kube_node, may_be_prefetched=True)
     assert found is not None
     assert found.metadata.annotations[wk.ANNOTATION_LOCK] == "locked"
     await stage.write(nodes, OPEN)
@@ -729,9 +729,9 @@ async def test_a_node_that_is_new_is_taken_from_the_view_once_and_one_that_may_b
     asked = NodeLockStore(stage.kube, leadership, DRIVING, viewed=viewed)
     met = NodeLockStore(stage.kube, leadership, DRIVING, viewed=viewed, met=[stage.kube_node])
 
-    assert await new.read(stage.kube_node, may_be_foreseen=True) is old
-    for nodes, may_be_foreseen in ((new, True), (asked, False), (asked, True), (met, True)):
-        found = await nodes.read(stage.kube_node, may_be_foreseen=may_be_foreseen)
+    assert await new.read(stage.kube_node, may_be_prefetched=True) is old
+    for nodes, may_be_prefetched in ((new, True), (asked, False), (asked, True), (met, True)):
+        found = await nodes.read(stage.kube_node, may_be_prefetched=may_be_prefetched)
         assert found is not None
         assert found.metadata.annotations["example.com/by"] == "us"
 

@@ -165,7 +165,7 @@ class Accounting:
         return [one for one in self.records if one.job_id == job]
 
 
-async def fate(
+async def outcome_of(
     slurm: Slurm, accounting: Accounting | None, gone: JobGone | None = None, ran: datetime | None = T0
 ) -> JobGone:
     return await JobHistory(slurm, accounting, KEY).of(gone or JobGone(), MISSING, OWNER, ran)
@@ -179,17 +179,17 @@ async def test_accounting_is_believed_first_then_slurms_other_jobs_and_else_noth
     away = Accounting(is_away=True)
 
     for slurm in (older, anew, empty):
-        assert await fate(slurm, cancelled) == JobGone(has_ended=True)
-        assert await fate(slurm, runs) == JobGone(is_lost=True)
+        assert await outcome_of(slurm, cancelled) == JobGone(has_ended=True)
+        assert await outcome_of(slurm, runs) == JobGone(is_lost=True)
     for silent in (None, away, Accounting()):
-        assert await fate(older, silent) == JobGone(is_forgotten=True)
-        assert await fate(anew, silent) == JobGone(is_lost=True)
-        assert await fate(empty, silent) == JobGone()
-        assert await fate(older, silent, ran=None) == JobGone()
+        assert await outcome_of(older, silent) == JobGone(is_forgotten=True)
+        assert await outcome_of(anew, silent) == JobGone(is_lost=True)
+        assert await outcome_of(empty, silent) == JobGone()
+        assert await outcome_of(older, silent, ran=None) == JobGone()
         taken = JobGone(is_taken=True)
-        assert await fate(older, silent, taken) == JobGone(is_taken=True, is_lost=True)
+        assert await outcome_of(older, silent, taken) == JobGone(is_taken=True, is_lost=True)
     older.is_away = True
-    assert await fate(older, away) == JobGone()
+    assert await outcome_of(older, away) == JobGone()
 
 
 @pytest.mark.anyio

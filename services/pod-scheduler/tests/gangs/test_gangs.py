@@ -37,7 +37,13 @@ from sunk_pod_scheduler.gangs.model import (
 )
 from sunk_pod_scheduler.gangs.ranks import fitted, ordered, seated
 from sunk_pod_scheduler.placement.actions import GiveUp, Record, Wait
-from sunk_pod_scheduler.placement.gang_membership import GangOptions, gang_options, membership, natural, order
+from sunk_pod_scheduler.placement.gang_membership import (
+    GangOptions,
+    gang_options,
+    membership,
+    natural_order,
+    order,
+)
 from sunk_pod_scheduler.placement.job_description import Placeholder
 from sunk_pod_scheduler.placement.limits import Limits
 from sunk_pod_scheduler.placement.node_filter import NodeChoice
@@ -225,28 +231,28 @@ def test_neighbours_in_the_network_are_neighbours_in_rank(nodes: list[str], data
 
 
 def by_parts(name: str) -> tuple[object, ...]:
-    """What `natural` means, in plain words: texts as they are, numbers by their value."""
+    """What `natural_order` means, in plain words: texts as they are, numbers by their value."""
     parts = re.split(r"([0-9]+)", name)
     return tuple(int(part) if place % 2 else part for place, part in enumerate(parts))
 
 
 @given(st.lists(st.text("a-.019", max_size=12), min_size=2, max_size=8))
 def test_names_are_in_the_order_of_their_texts_and_numbers(names: list[str]) -> None:
-    assert [by_parts(name) for name in sorted(names, key=natural)] == sorted(map(by_parts, names))
+    assert [by_parts(name) for name in sorted(names, key=natural_order)] == sorted(map(by_parts, names))
 
 
 def test_names_of_many_numbers_are_compared_as_one_text() -> None:
     """Thousands of members are sorted in one step: a tuple of hundreds of parts took 300 ms."""
     long = "1-" * 120
 
-    assert isinstance(natural(long), str)
-    assert len(natural(long)) <= 2 * len(long) + 1
-    assert natural(long + "2") < natural(long + "10") < natural(long + "010a")
+    assert isinstance(natural_order(long), str)
+    assert len(natural_order(long)) <= 2 * len(long) + 1
+    assert natural_order(long + "2") < natural_order(long + "10") < natural_order(long + "010a")
 
 
 def test_without_topology_ranks_follow_the_numbers_in_the_names() -> None:
     assert ordered(["n-10", "n-9", "n-1"], {}) == ("n-1", "n-9", "n-10")
-    assert natural("n-2") < natural("n-10")
+    assert natural_order("n-2") < natural_order("n-10")
 
 
 @given(st.integers(1, 5), st.integers(1, 4))

@@ -103,11 +103,11 @@ def test_nodes_are_restless_while_one_is_about_to_change_by_itself() -> None:
     restless: list[bool] = []
     for words in (("IDLE",), ("IDLE", "COMPLETING"), ("DOWN", "NOT_RESPONDING"), ("IDLE", "NOT_RESPONDING")):
         cache.take_list([node("n1", *words), node("n2")], 1.0)
-        restless.append(cache.is_restless)
+        restless.append(cache.is_changing)
     cache.take_one("n1", None, 2.0)
 
     assert restless == [False, True, False, True]
-    assert not cache.is_restless
+    assert not cache.is_changing
 
 
 @pytest.mark.parametrize(

@@ -54,11 +54,11 @@ def test_a_job_that_starts_stirs_nodes_and_counters_that_were_reset_stir_everyth
 def test_a_node_that_is_about_to_change_by_itself_is_watched() -> None:
     cache = NodeCache()
     cache.take_list([node("n1"), node("n2", "DOWN", "NOT_RESPONDING")], 1.0)
-    was_restless = cache.is_restless
+    was_restless = cache.is_changing
     cache.take_one("n1", node("n1", "IDLE", "COMPLETING"), 2.0)
 
     assert not was_restless
-    assert cache.is_restless
+    assert cache.is_changing
 
 
 @pytest.mark.anyio

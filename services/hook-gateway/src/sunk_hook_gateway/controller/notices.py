@@ -10,7 +10,7 @@ from typing import Final
 import anyio
 
 from sunk_hook_gateway.adapters.views import Locks
-from sunk_hook_gateway.hooks.answers import sayable
+from sunk_hook_gateway.hooks.answers import printable
 from sunk_hook_gateway.hooks.bodies import Prehook
 from sunk_hook_gateway.hooks.waiting_jobs import Rounds
 from sunk_runtime.clock import now
@@ -66,7 +66,7 @@ class Notice:
         if self.due_in_s > 0:
             return ""
         found = self._text_of(self._node, self._job)
-        say = sayable(found) if found else ""
+        say = printable(found) if found else ""
         wait_s = AGAIN_S
         if found == "" and not self._said:
             wait_s = _LOOK_S  # Its Pods may not be known yet.

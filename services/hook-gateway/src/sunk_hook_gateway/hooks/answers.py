@@ -62,10 +62,10 @@ HELD: Final = Answer(202, {"locked": False})
 
 def held(say: str) -> Answer:
     """Return `HELD`, with what the prolog shall tell who waits at a terminal."""
-    return Answer(202, {"locked": False, "say": sayable(say)}) if say else HELD
+    return Answer(202, {"locked": False, "say": printable(say)}) if say else HELD
 
 
-def sayable(text: str) -> str:
+def printable(text: str) -> str:
     """Return *text* in characters that the prolog can read."""
     return _UNSAFE.sub("_", text)[:_REASON_MAX]
 

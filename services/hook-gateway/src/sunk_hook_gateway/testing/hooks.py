@@ -160,7 +160,7 @@ def standing_in(
     return answers, answering(bus, CLUSTER, kind, answers)
 
 
-def bearing(token: str) -> dict[str, str]:
+def bearer(token: str) -> dict[str, str]:
     """Return the headers of a caller that holds *token*."""
     return {"Authorization": f"Bearer {token}"}
 
@@ -172,7 +172,7 @@ async def call(http: HttpClient, path: str, token: str, body: object = None, *, 
     """
     with anyio.fail_after(WITHIN_S):
         while True:
-            answer = await http.post(path, json=body, headers=bearing(token))
+            answer = await http.post(path, json=body, headers=bearer(token))
             if expect == HTTPStatus.SERVICE_UNAVAILABLE or "bound to is not known" not in answer.text:
                 break
     if answer.status_code != expect:
@@ -189,4 +189,4 @@ async def is_held(http: HttpClient, name: str) -> bool:
 
 async def poll(http: HttpClient, job: int, token: str) -> HttpAnswer:
     """Poll as the script of the placeholder *job* does."""
-    return await http.get(f"/v1/jobs/{job}/outcome", headers=bearing(token))
+    return await http.get(f"/v1/jobs/{job}/outcome", headers=bearer(token))

@@ -41,7 +41,7 @@ class ScriptedGateway(ThreadingHTTPServer):
         self.may_answer = threading.Event()
         self.may_answer.set()
 
-    def relent(self) -> None:
+    def accept_all(self) -> None:
         """Say yes to everybody from now on."""
         self.by_path.clear()
         self.delays.clear()

@@ -76,10 +76,10 @@ class ClusterViews(msgspec.Struct, frozen=True):
 class BusConnections:
     """Everything on the bus. It connects by itself, however late: what needs only Kubernetes goes on."""
 
-    def __init__(self, settings: BusSettings, ears: Mapping[str, SlurmHealth], name: str) -> None:
+    def __init__(self, settings: BusSettings, healths: Mapping[str, SlurmHealth], name: str) -> None:
         self._settings = settings
-        self._names = tuple(ears)
-        self.ears: Final = ears
+        self._names = tuple(healths)
+        self.healths: Final = healths
         """One for each Slurm cluster; each hears as soon as the bus was reached."""
         self._name = name
         self._clusters: tuple[ClusterViews, ...] = ()
@@ -113,7 +113,7 @@ class BusConnections:
                 await persistently("provision", lambda name=name: bus.provision(name, self._settings))
                 views = ClusterViews.of(bus, name)
                 await stack.enter_async_context(following(*views.all))
-                self.ears[name].attach(views.slurm_nodes, views.statistics)
+                self.healths[name].attach(views.slurm_nodes, views.statistics)
                 found.append(views)
             self._clusters = tuple(found)
             self._connected.set()

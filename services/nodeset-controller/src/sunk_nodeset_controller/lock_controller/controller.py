@@ -121,7 +121,7 @@ async def _rounds(snapshotter: LockSnapshotter, nodes: NodeLockStore, every_s: f
     while True:
         known = {snapshotter.kube_node(node) for node in snapshotter.nodes()}
         try:
-            listed = await nodes.foresee(known)
+            listed = await nodes.prefetch(known)
             suspects = await _take_off(snapshotter, nodes, listed, suspects)
         except SunkError as error:
             log.warning("nodes not listed: each is read by itself", extra={"error": str(error)})

@@ -15,7 +15,7 @@ from sunk_nodeset_controller.lock_controller.snapshotter import LockSnapshotter
 from sunk_nodeset_controller.locks.blockers import blocking
 from sunk_nodeset_controller.locks.eviction import EvictionAttempt, evictions, refusals, unreported
 from sunk_nodeset_controller.locks.eviction_events import eviction_event
-from sunk_nodeset_controller.locks.holders import alive, to_confirm, vouched
+from sunk_nodeset_controller.locks.holders import alive, known_to_run, to_confirm
 from sunk_nodeset_controller.locks.metrics import PODS_DRIVEN
 from sunk_nodeset_controller.locks.model import Blockers, LockRequest, Rules, Seen
 from sunk_nodeset_controller.locks.pods_in_the_way import blockers
@@ -100,9 +100,9 @@ class Evictor:
         """
         measure, living = self._nodes.measure, alive(seen, self._rules)
         others = measure.others(pods, placed, living, daemons.proven)
-        leant_on = measure.leant_on(pods, placed, living)
-        doubted = to_confirm(seen, leant_on, blockers(others), self._rules)
-        unasked = leant_on - doubted - vouched(seen, self._rules)
+        keeping_pods = measure.keeping_pods(pods, placed, living)
+        doubted = to_confirm(seen, keeping_pods, blockers(others), self._rules)
+        unasked = keeping_pods - doubted - known_to_run(seen, self._rules)
         if not doubted:
             return others, frozenset(), unasked
         running = await self._confirm(turn.node, self._snapshotter.submitted(placed, doubted))

@@ -33,7 +33,7 @@ from sunk_runtime.leases import Leadership
 
 log = logging.getLogger(__name__)
 
-FORESEEN_S: Final = 10.0
+PREFETCHED_S: Final = 10.0
 """For how long a Node that was listed with all others is as good as one that is read."""
 
 
@@ -65,21 +65,21 @@ class NodeLockStore:
         self._viewed = viewed
         self.measure = measure
         self.taint = measure.taint
-        self._foreseen: dict[str, Node] = {}
-        self._foreseen_until = 0.0
+        self._prefetched: dict[str, Node] = {}
+        self._prefetched_until = 0.0
         self._touched: set[str] = set()
         """What was read or written since the last list began: that list may have it as it was before."""
         self._met = set(met)
 
-    async def foresee(self, kube_nodes: Collection[str]) -> list[Node]:
+    async def prefetch(self, kube_nodes: Collection[str]) -> list[Node]:
         """Return all Nodes, consistently listed: before each of *kube_nodes* is looked at."""
-        self._foreseen, self._touched = {}, set()
-        until = time.monotonic() + FORESEEN_S
+        self._prefetched, self._touched = {}, set()
+        until = time.monotonic() + PREFETCHED_S
         found = {node.metadata.name: node for node in await self._client.list_all(NODES)}
-        self._foreseen = {
+        self._prefetched = {
             name: found[name] for name in kube_nodes if name in found and name not in self._touched
         }
-        self._foreseen_until = until
+        self._prefetched_until = until
         self._met &= found.keys() | self._touched  # A Node that is gone and comes back is a new one.
         return list(found.values())
 
@@ -87,23 +87,23 @@ class NodeLockStore:
         """Return the Node as a view has it, behind what was written or not; None: none does."""
         return self._viewed.get(kube_node)
 
-    async def read(self, kube_node: str, *, may_be_foreseen: bool = False) -> Node | None:
+    async def read(self, kube_node: str, *, may_be_prefetched: bool = False) -> Node | None:
         """Return the Node, consistently read; None: there is none.
 
         Args:
             kube_node: Its name.
-            may_be_foreseen: Nobody asks for anything: the Node as it was listed will do, once.
+            may_be_prefetched: Nobody asks for anything: the Node as it was listed will do, once.
                 Nobody else changes a lock while we lead, and a write is for the version that was read.
         """
-        foreseen = self._foreseen.pop(kube_node, None)
-        if foreseen is not None and time.monotonic() >= self._foreseen_until:
-            foreseen = None
+        prefetched = self._prefetched.pop(kube_node, None)
+        if prefetched is not None and time.monotonic() >= self._prefetched_until:
+            prefetched = None
         if kube_node not in self._met:  # A new one: thousands are made at once where a NodeSet is.
-            foreseen = self._viewed.get(kube_node, foreseen)
+            prefetched = self._viewed.get(kube_node, prefetched)
         self._touched.add(kube_node)
         self._met.add(kube_node)
-        if foreseen is not None and may_be_foreseen:
-            return foreseen
+        if prefetched is not None and may_be_prefetched:
+            return prefetched
         return await self._client.find(NODES, kube_node)
 
     async def write(self, node: Node, lock: NodeLock) -> Node:
@@ -114,7 +114,7 @@ class NodeLockStore:
             KubeUnavailableError: it may stand there or not: read it again.
         """
         self._leadership.check()
-        self._foreseen.pop(node.metadata.name, None)
+        self._prefetched.pop(node.metadata.name, None)
         self._touched.add(node.metadata.name)
         self._met.add(node.metadata.name)
         outcome = "ok"

@@ -142,7 +142,7 @@ class Locks:
 
     async def _take(self, turn: Turn) -> float | None:
         """Take steps until there is nothing to do but to wait."""
-        found, clear = self._viewed(turn) or await self._read(turn, may_be_foreseen=not turn.requests), None
+        found, clear = self._viewed(turn) or await self._read(turn, may_be_prefetched=not turn.requests), None
         closed: tuple[Seen, Decision] | None = None
         for _ in range(STEPS):
             if found is None:
@@ -192,10 +192,10 @@ class Locks:
         seen = self._seen(turn, found, None)
         return found if decide(seen, self._rules).lock != seen.lock else None
 
-    async def _read(self, turn: Turn, *, may_be_foreseen: bool = False) -> Node | None:
+    async def _read(self, turn: Turn, *, may_be_prefetched: bool = False) -> Node | None:
         if not turn.kube_node:
             return None
-        return await self._nodes.read(turn.kube_node, may_be_foreseen=may_be_foreseen)
+        return await self._nodes.read(turn.kube_node, may_be_prefetched=may_be_prefetched)
 
     def _seen(self, turn: Turn, found: Node, clear: Blockers | None) -> Seen:
         lock_requests, lock = turn.lock_requests, read(found, self._nodes.taint)

@@ -40,25 +40,25 @@ def alive(seen: Seen, rules: Rules) -> frozenset[int]:
     return frozenset((running | unknown) - {job for job in seen.released if _is_stale(job, seen)})
 
 
-def to_confirm(seen: Seen, leant_on: frozenset[int], found: Blockers, rules: Rules) -> frozenset[int]:
+def to_confirm(seen: Seen, keeping_pods: frozenset[int], found: Blockers, rules: Rules) -> frozenset[int]:
     """Return the jobs that Slurm must confirm as running before another job gets the lock.
 
     A prolog that asks knows that its own job runs, and nobody is in the way of his own: see `is_own`.
 
     Args:
         seen: The Node.
-        leant_on: The jobs for whose sake Pods may stay there.
+        keeping_pods: The jobs for whose sake Pods may stay there.
         found: The Pods in the way whatever is true of those: a job that they keep out needs no confirmation.
         rules: The settings.
     """
     verdicts = verdicts_of(seen, rules)
     waiting = [one for one in holders_of(seen, verdicts, rules) if one.granted is None]
     may_come = [one.job for one in waiting if not found.of(one.level)]
-    unvouched = leant_on - vouched(seen, rules)
-    return frozenset(job for job in unvouched if any(not is_own(one, job, seen) for one in may_come))
+    unproven = keeping_pods - known_to_run(seen, rules)
+    return frozenset(job for job in unproven if any(not is_own(one, job, seen) for one in may_come))
 
 
-def vouched(seen: Seen, rules: Rules) -> frozenset[int]:
+def known_to_run(seen: Seen, rules: Rules) -> frozenset[int]:
     """Return the jobs whose own prolog asks, so that they are known to run."""
     mine = (ask.job for ask in seen.requests if _verdict(ask, seen, rules) is None)
     return frozenset(job for job in mine if is_own(job, job, seen))

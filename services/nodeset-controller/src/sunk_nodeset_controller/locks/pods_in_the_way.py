@@ -55,7 +55,7 @@ class EvictionPolicy(msgspec.Struct, frozen=True):
         claims = ((pod.metadata.uid, daemon_claim(pod)) for pod in others)
         return {uid: claim for uid, claim in claims if claim is not None and uid not in job_by_uid}
 
-    def leant_on(
+    def keeping_pods(
         self, pods: Iterable[Pod], job_by_uid: Mapping[str, int | None], alive: Collection[int]
     ) -> frozenset[int]:
         """Return those of the jobs *alive* that are the only reason why some of *pods* may stay.

@@ -26,7 +26,7 @@ class Tried(NamedTuple, Generic[A]):
     """In the API server's words."""
 
 
-async def gently(
+async def in_growing_batches(
     actions: Iterable[A], do: Callable[[A], Awaitable[None]], *, within_s: float = math.inf
 ) -> Tried[A]:
     """Do *actions* in their order, in batches that double while nothing is refused, for *within_s* seconds.

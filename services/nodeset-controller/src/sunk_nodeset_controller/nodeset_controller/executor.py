@@ -23,7 +23,7 @@ from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.adapters.rate_limit import RateLimit
 from sunk_nodeset_controller.locks.daemonsets import DaemonSet
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
-from sunk_nodeset_controller.nodeset_controller.attempts import gently
+from sunk_nodeset_controller.nodeset_controller.attempts import in_growing_batches
 from sunk_nodeset_controller.nodeset_controller.placed_pod_evictor import PlacedPodEvictor
 from sunk_nodeset_controller.nodesets.allocatable import left_for_slurm, with_room
 from sunk_nodeset_controller.nodesets.gpus import GpuRules, gpus_of, with_gpus
@@ -147,7 +147,7 @@ class Executor:
         chosen = (*deleted[:CONFIRMED_AT_ONCE], *others[:A_TURN])
         self._stuck, self._name_conflicts, self._daemons = {}, set(), None
         self._is_release_refused = any(isinstance(one, ReleasePod) for one in refused)
-        tried = await gently(chosen, partial(self._apply, seen), within_s=TURN_S)
+        tried = await in_growing_batches(chosen, partial(self._apply, seen), within_s=TURN_S)
         for one in (*tried.done, *tried.refused):
             refused.pop(one, None)
         self._refused[key] = refused = {**refused, **tried.refused}

@@ -17,7 +17,7 @@ from sunk_nodeset_controller.nodeset_controller.feasibility_cache import Feasibi
 from sunk_nodeset_controller.nodesets.gpus import GpuRules, is_unread, waits_for, waits_since
 from sunk_nodeset_controller.nodesets.members import condemned
 from sunk_nodeset_controller.nodesets.model import Fits, Observed, UnreadGpus
-from sunk_nodeset_controller.nodesets.owners import is_owned, owner_key, refusal, seniority
+from sunk_nodeset_controller.nodesets.owners import by_age, is_owned, owner_key, refusal
 from sunk_nodeset_controller.nodesets.slices import failed_of, failures_of, names_of
 from sunk_nodeset_controller.nodesets.template import pinned_node
 from sunk_nodeset_controller.slurm_health import missing
@@ -99,7 +99,7 @@ class Observer:
         nodes = dict(self._views.nodes.objects)
         others = (node for name, node in nodes.items() if name not in mine and name not in fits.obstacles)
         jobs, placed_pods = self._in_the_way(nodeset, own)
-        slurm_health = self._bus.ears.get(nodeset.spec.cluster)
+        slurm_health = self._bus.healths.get(nodeset.spec.cluster)
         silence = None if slurm_health is None else slurm_health.doubt(now)
         return Observed(
             nodeset=nodeset,
@@ -173,8 +173,8 @@ class Observer:
         """Return the older NodeSets that want more Nodes than they have, and which Nodes would do."""
         found: list[tuple[str, Fits]] = []
         nodesets = self._views.nodesets.values()
-        for other in sorted(nodesets, key=seniority):
-            if seniority(other) >= seniority(nodeset):
+        for other in sorted(nodesets, key=by_age):
+            if by_age(other) >= by_age(nodeset):
                 break
             replicas = other.spec.replicas
             is_hungry = replicas is None or self._views.pods_of.count(other.key) < replicas

@@ -85,12 +85,12 @@ def refusal(nodeset: NodeSet, nodesets: Iterable[NodeSet], clusters: Collection[
 def cluster_holders(nodesets: Iterable[NodeSet]) -> Mapping[str, str]:
     """Return the namespace that each Slurm cluster's name belongs to."""
     holders: dict[str, str] = {}
-    for nodeset in sorted(nodesets, key=seniority):
+    for nodeset in sorted(nodesets, key=by_age):
         holders.setdefault(nodeset.spec.cluster, nodeset.metadata.namespace)
     return holders
 
 
-def seniority(nodeset: NodeSet) -> tuple[bool, float, str]:
+def by_age(nodeset: NodeSet) -> tuple[bool, float, str]:
     """Sorts NodeSets by age, the oldest first."""
     created = nodeset.metadata.creation_timestamp
     return created is None, created.timestamp() if created else 0.0, nodeset.key

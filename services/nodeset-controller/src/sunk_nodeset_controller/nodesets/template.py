@@ -61,7 +61,7 @@ class _Named(KubeStruct, frozen=True):
     name: str = ""
 
 
-class _Furnishable(KubeStruct, frozen=True):
+class _PreparedContainer(KubeStruct, frozen=True):
     """What `manifest` reads of a container besides what every Pod is read for."""
 
     env: tuple[_Named, ...] | None = None
@@ -69,8 +69,8 @@ class _Furnishable(KubeStruct, frozen=True):
 
 
 class _Containers(KubeStruct, frozen=True):
-    containers: tuple[_Furnishable, ...] = ()
-    init_containers: tuple[_Furnishable, ...] = ()
+    containers: tuple[_PreparedContainer, ...] = ()
+    init_containers: tuple[_PreparedContainer, ...] = ()
 
 
 def pod_spec(nodeset: NodeSet, lock_key: str) -> PodSpec:

@@ -30,7 +30,7 @@ class PodController:
         self._views = views
         self._kube = kube
         self._bus = bus
-        self._ears = bus.ears
+        self._healths = bus.healths
         self._absent = MissingTracker(unknown_s)
         self._rest = rest
         self._jobs: dict[str, JobsOnNodes] = {}
@@ -59,7 +59,7 @@ class PodController:
         waits = (await self._put(pod, self._wanted(pod, now), now), self._absent.again_s(key))
         return min((wait_s for wait_s in waits if wait_s is not None), default=None)
 
-    async def fade(self, pod: Pod, now: datetime) -> bool:
+    async def mark_unknown(self, pod: Pod, now: datetime) -> bool:
         """Make *pod* say that nothing is known of Slurm; return whether it had to be written."""
         if patch(pod.metadata, pod.status.conditions, unknown(), now) is None:
             return False
@@ -73,7 +73,7 @@ class PodController:
             if node is not None
             else MetadataPatch()
         )
-        slurm_health = self._ears.get(pod.metadata.labels.get(wk.LABEL_CLUSTER, ""))
+        slurm_health = self._healths.get(pod.metadata.labels.get(wk.LABEL_CLUSTER, ""))
         protected = None if self._may_be_evicted(pod, node, slurm_health, now) else "true"
         copied = joined(copied, MetadataPatch(labels={wk.LABEL_PROTECTED: protected}))
         nodes = slurm_health.nodes if slurm_health is not None else None

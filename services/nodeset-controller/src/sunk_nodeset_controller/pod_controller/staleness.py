@@ -25,14 +25,14 @@ class StalenessController:
     def __init__(
         self,
         views: KubeViews,
-        ears: Mapping[str, SlurmHealth],
+        healths: Mapping[str, SlurmHealth],
         marks: PodController,
         *,
         nodesets: Changes,
         pods: Changes,
     ) -> None:
         self._views = views
-        self._ears = ears
+        self._healths = healths
         self._marks = marks
         self._nodesets = nodesets
         self._pods = pods
@@ -42,17 +42,17 @@ class StalenessController:
     async def run(self) -> None:
         """Listen until cancelled."""
         async with anyio.create_task_group() as tasks:
-            for cluster in self._ears:  # A large silent one takes minutes, and is nobody else's matter.
+            for cluster in self._healths:  # A large silent one takes minutes, and is nobody else's matter.
                 tasks.start_soon(self._fading, cluster)
             while True:
                 now = datetime.now(UTC)
-                for cluster, slurm_health in self._ears.items():
+                for cluster, slurm_health in self._healths.items():
                     self._compare(cluster, slurm_health, now)
                 await anyio.sleep(LOOK_S)
 
     async def _fading(self, cluster: str) -> None:
         while True:
-            if self._ears[cluster].is_unknown(datetime.now(UTC)):
+            if self._healths[cluster].is_unknown(datetime.now(UTC)):
                 await self._fade(cluster)
             await anyio.sleep(LOOK_S)
 
@@ -75,10 +75,10 @@ class StalenessController:
     async def _fade(self, cluster: str) -> None:
         for pod in self._of(cluster):
             now = datetime.now(UTC)
-            if not self._ears[cluster].is_unknown(now):
+            if not self._healths[cluster].is_unknown(now):
                 return
             try:
-                if await self._marks.fade(pod, now):
+                if await self._marks.mark_unknown(pod, now):
                     await anyio.sleep(FADE_EVERY_S)
             except SunkError:  # It has changed, or the API server is away: there is a next time.
                 await anyio.sleep(FADE_EVERY_S)

@@ -103,7 +103,7 @@ class PlaceholderJobs:
             return JobGone()
         return JobGone(has_ended=is_whose(self._mark(known), owner, known.user_id))
 
-    async def fate(self, gone: JobGone, job: int, owner: Owner, ran: datetime | None) -> JobGone:
+    async def outcome_of(self, gone: JobGone, job: int, owner: Owner, ran: datetime | None) -> JobGone:
         """Return what became of the *job* of *owner* that slurmctld does not know, and that ran at *ran*."""
         return await self._history.of(gone, job, owner, ran)
 

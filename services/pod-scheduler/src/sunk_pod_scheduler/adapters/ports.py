@@ -110,7 +110,7 @@ class JobPort(Protocol):
         """Return the job of *owner* from a fresh look; unknown where Slurm does not answer."""
         ...
 
-    async def fate(self, gone: JobGone, job: int, owner: Owner, ran: datetime | None) -> JobGone:
+    async def outcome_of(self, gone: JobGone, job: int, owner: Owner, ran: datetime | None) -> JobGone:
         """Return what became of the *job* of *owner* that slurmctld does not know, and that ran at *ran*."""
         ...
 

@@ -253,7 +253,7 @@ class Reconciler:
     async def _fate(self, job: JobGone, pod: PodSeen, placement: PlacementState, whose: Owner) -> JobGone:
         if placement.job is None or not lost_jobs.is_in_doubt(pod, placement, job):
             return job
-        return await self._jobs.fate(job, placement.job, whose, lost_jobs.ran(placement))
+        return await self._jobs.outcome_of(job, placement.job, whose, lost_jobs.ran(placement))
 
     async def _given_away(self, placement: PlacementState | None, pod: PodSeen | None) -> str:
         if placement is None or pod is None or pod.size is None or not pod.kube_node:

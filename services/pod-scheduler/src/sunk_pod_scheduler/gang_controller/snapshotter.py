@@ -265,7 +265,7 @@ class GangSnapshotter:
             return job
         runs = (one.pod for one in seen.members.values() if one.is_on_node)
         is_in_doubt = any(lost_jobs.is_in_doubt(pod, record, job) for pod in runs)
-        return await self._jobs.fate(job, number, whose, lost_jobs.ran(record)) if is_in_doubt else job
+        return await self._jobs.outcome_of(job, number, whose, lost_jobs.ran(record)) if is_in_doubt else job
 
     async def _named(self, seen: GangSeen, pods: Mapping[str, Pod]) -> GangSeen:
         """Return *seen* with what its Pods and their workload say of it."""

@@ -27,7 +27,7 @@ from sunk_pod_scheduler.gangs.running import (
     exit_code,
     left,
     occupied,
-    resettled,
+    seats_from_pods,
 )
 from sunk_pod_scheduler.placement import node_locks
 from sunk_pod_scheduler.placement.actions import (
@@ -54,7 +54,7 @@ def decide_gang(seen: GangSeen, now: datetime, limits: Limits) -> GangAction:
     """Return the next step towards the gang and its job living and ending together."""
     record = seen.placement
     if record is not None and record.roster is not None and record.phase not in {"ending", "ended"}:
-        gang = resettled(seen, record, record.roster)
+        gang = seats_from_pods(seen, record, record.roster)
         if gang != record.roster:
             return Record(state=replace(record, roster=gang))
     if (behind := member_states_behind(seen, now)) is not None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from sunk_events.placements import Gang, GangMember
-from sunk_pod_scheduler.placement.gang_membership import natural
+from sunk_pod_scheduler.placement.gang_membership import natural_order
 
 T = TypeVar("T")
 
@@ -22,11 +22,11 @@ def ordered(nodes: Iterable[str], switches: Mapping[str, tuple[str, ...]]) -> tu
         switches: What each is below, from the top down; a node that is not named comes last.
     """
     known = sorted((node for node in nodes if node in switches), key=lambda node: _key(node, switches))
-    return (*known, *sorted((node for node in nodes if node not in switches), key=natural))
+    return (*known, *sorted((node for node in nodes if node not in switches), key=natural_order))
 
 
 def _key(node: str, switches: Mapping[str, tuple[str, ...]]) -> tuple[object, ...]:
-    return tuple(natural(switch) for switch in switches[node]), natural(node)
+    return tuple(natural_order(switch) for switch in switches[node]), natural_order(node)
 
 
 def seated(gang: Gang, nodes: tuple[str, ...]) -> Gang | None:

@@ -54,7 +54,7 @@ def bound(  # noqa: PLR0911 - a table of cases
     )
 
 
-def resettled(seen: GangSeen, record: PlacementState, gang: Gang) -> Gang:
+def seats_from_pods(seen: GangSeen, record: PlacementState, gang: Gang) -> Gang:
     """Return *gang* as its Pods remember it, where what is stored is older: a running member has its seat.
 
     A Pod that is on a Node of the stored job, and claims that job, was bound by us, and has its rank. Any

@@ -165,10 +165,10 @@ def published_rank(annotations: Mapping[str, str]) -> int | None:
 def order(index: str, name: str) -> tuple[tuple[int, ...], str]:
     """Return by what members are sorted: their workload's own count, then their names, 2 before 10."""
     counted = tuple(int(part) if _is_number(part) else _LAST for part in index.split("."))
-    return counted, natural(name)
+    return counted, natural_order(name)
 
 
-def natural(name: str) -> str:
+def natural_order(name: str) -> str:
     """Return a key by which ``node-2`` comes before ``node-10``: texts as they are, numbers by their value.
 
     One text, for thousands are compared in one step, and a name may have a hundred numbers.

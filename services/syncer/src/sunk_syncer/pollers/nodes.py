@@ -213,7 +213,7 @@ class NodePoller:
         stirred = self._activity.since("nodes")
 
         async def may_have_changed() -> None:
-            if not self._cache.is_restless and not self._not_found:
+            if not self._cache.is_changing and not self._not_found:
                 await stirred()
 
         return may_have_changed

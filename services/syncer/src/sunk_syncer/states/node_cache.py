@@ -30,7 +30,7 @@ class NodeCache:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._asked: dict[str, float] = {}
-        self._restless: set[str] = set()
+        self._changing: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
         return name in self._nodes
@@ -39,9 +39,9 @@ class NodeCache:
         return len(self._nodes)
 
     @property
-    def is_restless(self) -> bool:
+    def is_changing(self) -> bool:
         """Some node is about to change by itself: an epilog ends, a slurmd answers again or is given up."""
-        return bool(self._restless)
+        return bool(self._changing)
 
     def names(self) -> set[str]:
         """Return the names of all nodes seen."""
@@ -77,16 +77,16 @@ class NodeCache:
         self._asked[name] = asked
         if node is None:
             self._nodes.pop(name, None)
-            self._restless.discard(name)
+            self._changing.discard(name)
             return
         self._put(_with_counts(node, self._nodes.get(name)))
 
     def _put(self, node: Node) -> None:
         self._nodes[node.name] = node
         if _RESTLESS.isdisjoint(node.state) or node.state_now.is_down:
-            self._restless.discard(node.name)
+            self._changing.discard(node.name)
         else:
-            self._restless.add(node.name)
+            self._changing.add(node.name)
 
 
 def _with_counts(node: Node, counted: Node | None) -> Node:
