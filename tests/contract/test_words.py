@@ -1,13 +1,30 @@
-"""Names are words of Slurm, Kubernetes and NATS, or of the glossary: what it lists as not used is in none."""
+"""Names are words of Slurm, Kubernetes and NATS, or of the glossary: what it lists as not used is in none.
+
+Modules, packages and classes are made of the words in nouns.toml alone.
+"""
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CODE = ("libs/*/src", "services/*/src")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_ENDINGS = {
+    "s": ("",),
+    "es": ("", "e"),
+    "ies": ("y",),
+    "ed": ("", "e"),
+    "ing": ("", "e"),
+    "er": ("", "e"),
+    "ers": ("", "e"),
+    "or": ("", "e"),
+    "ors": ("", "e"),
+    "ation": ("", "e"),
+    "ations": ("", "e"),
+}
 
 
 def not_used() -> set[str]:
@@ -36,3 +53,45 @@ def test_no_name_has_a_word_that_the_glossary_lists_as_not_used() -> None:
         if words & {word.lower() for word in _WORD.findall(name)}
     ]
     assert found == []
+
+
+def words_of(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the words in the names of a module, its packages and its classes, each with the name."""
+    named = [*path.relative_to(ROOT).with_suffix("").parts[3:]]
+    named += [
+        found.name for found in ast.walk(ast.parse(path.read_text())) if isinstance(found, ast.ClassDef)
+    ]
+    for name in named:
+        for word in _WORD.findall(name):
+            yield word.lower(), name
+
+
+def stems(word: str) -> Iterator[str]:
+    """Yield *word* and what it may be a form of: ``names`` is one of *name*."""
+    yield word
+    for ending, begins in _ENDINGS.items():
+        if word.endswith(ending) and len(word) > len(ending) + 1:
+            bare = word.removesuffix(ending)
+            yield from (bare + begin for begin in begins)
+            if bare[-1] == bare[-2]:
+                yield bare[:-1]
+
+
+def test_modules_packages_and_classes_are_named_by_words_of_the_list() -> None:
+    lists = tomllib.loads((ROOT / "tests/contract/nouns.toml").read_text())
+    known = [word for words in lists.values() for word in words.split()]
+    assert len(known) == len(set(known)), "a word stands twice"
+    allowed, used, found = frozenset(known), set[str](), list[str]()
+    for path in (
+        path for folder in CODE for root in ROOT.glob(folder) for path in sorted(root.rglob("*.py"))
+    ):
+        for word, name in words_of(path):
+            stem = next((one for one in stems(word) if one in allowed), None)
+            if stem is None:
+                found.append(f"{path.relative_to(ROOT)}: {word} in {name}")
+            else:
+                used.add(stem)
+    assert found == [], (
+        "a word that is none of Slurm's, Kubernetes' or NATS': is there one that readers know?"
+    )
+    assert allowed - used == set(), "no name has these words any more"
