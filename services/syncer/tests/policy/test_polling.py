@@ -49,18 +49,31 @@ def test_what_was_not_asked_for_is_saved_up_for_a_few_answers_and_no_more() -> N
 def test_an_answer_that_suddenly_knows_far_less_is_doubted(
     knew: int, missing: int, *, is_doubted: bool
 ) -> None:
-    doubt = LossGuard().after(known(knew), known(missing), 100.0)
+    doubt = LossGuard().after(known(knew), known(knew) - known(missing), 100.0)
 
     assert (doubt.since is not None) is is_doubted
     assert doubt.is_over(100.0, 30) is not is_doubted
 
 
 def test_a_doubt_ends_when_it_lasted_and_when_an_answer_is_whole_again() -> None:
-    doubt = LossGuard().after(known(100), known(100), 100.0).after(known(100), known(90), 120.0)
+    doubt = LossGuard().after(known(100), set(), 100.0).after(known(100), known(10), 120.0)
 
     assert not doubt.is_over(129.0, 30)
     assert doubt.is_over(130.0, 30)
-    assert doubt.after(known(100), set(), 125.0) == LossGuard()
+    assert doubt.after(known(100), known(100), 125.0) == LossGuard()
+
+
+def test_what_only_a_doubted_answer_names_is_not_counted_before_an_answer_without_doubt_names_it() -> None:
+    foreign = {f"other{index}" for index in range(110)}
+    doubt = LossGuard().after(known(10), foreign, 100.0)
+    ended = doubt.after((known(10) | foreign) - doubt.strangers, known(10), 105.0)
+    again = ended.after((known(10) | foreign) - ended.strangers, foreign, 110.0)
+    ours_too = ended.after(known(10), known(10) | foreign, 110.0)
+
+    assert doubt == LossGuard(100.0, frozenset(foreign))
+    assert ended == LossGuard(strangers=frozenset(foreign))
+    assert again == LossGuard(110.0, frozenset(foreign))
+    assert ours_too == LossGuard()
 
 
 def test_a_list_asked_for_before_a_single_look_does_not_undo_it() -> None:

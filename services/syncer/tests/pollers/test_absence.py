@@ -126,6 +126,37 @@ async def test_a_list_that_is_not_believed_makes_no_state_younger(nats: NatsServ
         assert answered() > believed
 
 
+@pytest.mark.parametrize("others", [1, 30])
+async def test_lists_of_another_cluster_remove_no_node_before_the_doubt_has_lasted(
+    nats: NatsServer, others: int
+) -> None:
+    slurm = QuietSlurm()
+    foreign = {f"other{index}" for index in range(others)}
+    async with telling(nats, slurm, SELDOM) as (watch, _, _, view):
+        slurm.listed = slurm.found = foreign
+        for _ in range(3):
+            slurm.changed += 1
+            await watch.fresh_list()
+            await watch.poll()
+            await until(lambda: foreign <= set(view.keys()))
+            await anyio.sleep(0.2)  # Nodes that were looked at would be removed by now.
+
+        assert {"n1", "n2"} <= set(view.keys())
+
+
+async def test_lists_of_two_clusters_in_turn_remove_none_of_ours(nats: NatsServer) -> None:
+    slurm = QuietSlurm()
+    ours, foreign = {"n1", "n2"}, {f"other{index}" for index in range(30)}
+    async with telling(nats, slurm, SELDOM) as (watch, _, _, view):
+        for listed in (foreign, ours, foreign, foreign):
+            slurm.listed, slurm.found = listed, foreign
+            slurm.changed += 1
+            await watch.poll()
+            await anyio.sleep(0.2)  # Nodes that were looked at would be removed by now.
+
+        assert ours <= set(view.keys())
+
+
 async def test_a_clock_of_slurmctld_that_went_back_hides_no_change(nats: NatsServer) -> None:
     slurm = QuietSlurm()
     slurm.clock = slurm.changed = 100

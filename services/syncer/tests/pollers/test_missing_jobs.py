@@ -116,6 +116,22 @@ async def test_a_short_empty_answer_does_not_end_the_only_job_that_is_not_over(n
         assert view.get("1") is not None
 
 
+@pytest.mark.parametrize("others", [range(100, 101), range(100, 140)], ids=["one job", "many jobs"])
+async def test_lists_of_another_cluster_end_no_job_before_the_doubt_has_lasted(
+    nats: NatsServer, others: range
+) -> None:
+    slurm = Slurm()
+    slurm.jobs = ours = (1, 2, 3)
+    async with watching(nats, slurm) as (watch, view):
+        slurm.jobs = others
+        for _ in range(3):
+            await watch.poll()
+            await until(lambda: set(map(str, others)) <= set(view.keys()))
+            await anyio.sleep(0.2)  # Jobs that were looked at would have ended by now.
+
+        assert set(map(str, ours)) <= set(view.keys())
+
+
 async def test_one_look_that_finds_nothing_forgets_no_job_whose_state_cannot_be_read(
     nats: NatsServer,
 ) -> None:

@@ -47,14 +47,26 @@ class LossGuard(msgspec.Struct, frozen=True):
     """Since when answers lack too much to be trusted; None: they can be trusted."""
 
     since: float | None = None
+    strangers: frozenset[str] = frozenset()
+    """What only answers that were not trusted have named: it is not counted among what was known.
 
-    def after(self, known: AbstractSet[str], missing: AbstractSet[str], now: float) -> "LossGuard":
-        """Return the doubt after an answer that lacks *missing* of what was *known*; *now* is monotonic."""
-        if not is_mass_loss(len(missing), len(known), percent=FEW_PERCENT, few=FEW):
-            is_all = bool(known) and len(missing) == len(known)
-            if not is_all:
-                return LossGuard()
-        return LossGuard(now if self.since is None else self.since)
+    An answer of another cluster names that cluster's own nodes and jobs: with those counted, what it lacks
+    of ours would be too few to be missed.
+    """
+
+    def after(self, known: AbstractSet[str], listed: AbstractSet[str], now: float) -> "LossGuard":
+        """Return the doubt after an answer.
+
+        Args:
+            known: What was known before it, but for the `strangers`.
+            listed: What the answer names.
+            now: The monotonic time.
+        """
+        missing = len(known - listed)
+        is_all = bool(known) and missing == len(known)
+        if not is_all and not is_mass_loss(missing, len(known), percent=FEW_PERCENT, few=FEW):
+            return LossGuard(strangers=self.strangers - listed)
+        return LossGuard(now if self.since is None else self.since, self.strangers | (listed - known))
 
     def is_over(self, now: float, doubt_s: float) -> bool:
         """Whether what is missing may be looked for, one by one."""

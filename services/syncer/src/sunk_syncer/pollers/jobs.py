@@ -226,16 +226,14 @@ class JobPoller:
         """Look at each job that is known and not listed, unless too many are missing to believe it."""
         stored = *self._view.keys(), *filter(str.isdecimal, self._view.undecodable)
         missing = set(filter(self._is_missing, (*stored, *self._not_found)))
-        if not missing:
-            self._doubt = LossGuard()
-            return True
-        moment = time.monotonic()
+        moment, listed = time.monotonic(), set(map(str, self._listed))
         # slurmctld forgets jobs some minutes after their end, many at once: those are missed by nobody.
         alive = {key for key in self._view.keys() if not _is_over(self._view.get(key))}  # noqa: SIM118 - no dict
-        self._doubt = self._doubt.after(alive, alive & missing, moment)
+        alive -= self._doubt.strangers
+        self._doubt = self._doubt.after(alive, listed, moment)
         if self._doubt.since is not None:
             DOUBTED.labels("jobs").inc()
-            counts = {"known": len(alive), "missing": len(alive & missing)}
+            counts = {"known": len(alive), "missing": len(alive - listed)}
             log.warning("answer not plausible", extra=counts)
         if not self._doubt.is_over(moment, self._config.doubt_s):
             return False

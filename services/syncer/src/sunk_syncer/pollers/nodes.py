@@ -168,7 +168,10 @@ class NodePoller:
             _LISTS.inc()
         if isinstance(answer, NotModified):
             raise SlurmUnavailableError("look at all nodes: not modified, although everything was requested")
-        for name in self._cache.take_list(answer.nodes, asked).changed:
+        # New nodes are left to `poll`, which first asks whether the answer can be trusted.
+        known = self._known()
+        nodes = [node for node in answer.nodes if node.name in known]
+        for name in self._cache.take_list(nodes, asked).changed:
             self._loop.enqueue(name)
         return {node.name: node for node in answer.nodes}
 
@@ -181,12 +184,13 @@ class NodePoller:
             return False
         if answer.last_update:
             self.clock_ahead_s = answer.last_update - time.time()
+        known = self._known()  # Before the list's own nodes are taken over.
         taken = self._cache.take_list(answer.nodes, asked)
         if new := [name for name in taken.changed if self._view.get(name) is None]:
             log.info("nodes are new", extra={"nodes": len(new), "some": new[:5], "known": len(self._view)})
         for name in taken.changed:
             self._loop.enqueue(name)
-        is_believed = self._look_for(frozenset(node.name for node in answer.nodes), asked)
+        is_believed = self._look_for(known, frozenset(node.name for node in answer.nodes), asked)
         # What of this list was left aside may have been the newer: then the next one has to show it again.
         self._update_time = answer.last_update if is_believed and not taken.is_disputed else 0
         if is_believed:
@@ -218,15 +222,19 @@ class NodePoller:
 
         return may_have_changed
 
-    def _look_for(self, listed: frozenset[str], asked: float) -> bool:
-        """Look at each known node that is not *listed*, unless too many are missing to believe it."""
-        known = {*self._cache.names(), *self._view.keys(), *self._view.undecodable}
+    def _known(self) -> set[str]:
+        return {*self._cache.names(), *self._view.keys(), *self._view.undecodable}
+
+    def _look_for(self, known: set[str], listed: frozenset[str], asked: float) -> bool:
+        """Look at each *known* node that is not *listed*, unless too many are missing to believe it."""
         missing = known - listed
         moment = time.monotonic()
-        self._doubt = self._doubt.after(known, missing, moment)
+        counted = known - self._doubt.strangers
+        self._doubt = self._doubt.after(counted, listed, moment)
         if self._doubt.since is not None:
             DOUBTED.labels("nodes").inc()
-            log.warning("answer not plausible", extra={"known": len(known), "missing": len(missing)})
+            counts = {"known": len(counted), "missing": len(counted - listed)}
+            log.warning("answer not plausible", extra=counts)
         if not self._doubt.is_over(moment, self._config.doubt_s):
             return False
         self._list = _List(asked, listed)
