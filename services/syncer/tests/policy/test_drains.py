@@ -27,6 +27,7 @@ DRAINED = NodeState.of(["IDLE", "DRAIN"])
 DRAINING = NodeState.of(["MIXED", "DRAIN"])
 DOWN = NodeState.of(["DOWN", "NOT_RESPONDING"])
 DOWN_DRAINED = NodeState.of(["DOWN", "DRAIN"])
+FREE = LockState(changed=T0, node="n1", kube_node="k1", lock="false")
 PREHOOK = "k8s: prolog pre-hook failed: team/web (sunk:verify-undrain)"
 
 
@@ -43,7 +44,7 @@ def decided(
     verified_age_s: float = float("inf"),
     is_lost: bool = False,
 ) -> tuple[Action, ...]:
-    lock = LockState(changed=T0, node="n1", kube_node="k1", lock="false", in_the_way=in_the_way)
+    lock = replace(FREE, in_the_way=in_the_way)
     slurm = SlurmInputs(node="n1", state=state, reason=reason, reason_age_s=age_s)
     kube = KubeInputs(
         pod=pod,
@@ -241,6 +242,13 @@ def test_the_drain_of_a_failed_prolog_is_lifted_when_its_cause_is_gone(
     age_s: float, in_the_way: tuple[str, ...], actions: tuple[Action, ...]
 ) -> None:
     assert decided(DRAINED, PREHOOK, age_s=age_s, in_the_way=in_the_way) == actions
+
+
+def test_the_drain_of_a_failed_prolog_stays_while_the_bus_does_not_have_the_lock() -> None:
+    slurm = SlurmInputs(node="n1", state=DRAINED, reason=PREHOOK, reason_age_s=3600)
+
+    assert decide(slurm, KubeInputs(pod=READY, lock=None), prehook_pause_s=30) == ()
+    assert decide(slurm, KubeInputs(pod=READY, lock=FREE), prehook_pause_s=30) == (UndrainNode("n1"),)
 
 
 @pytest.mark.parametrize("pod", [READY, None])
@@ -442,7 +450,7 @@ def test_what_was_decided_is_decided_once_from_whatever_start(slurm: SlurmInputs
 
 @given(slurm=slurm_sides(), kube=kubes)
 def test_a_healthy_node_is_left_without_a_drain_of_ours(slurm: SlurmInputs, kube: KubeInputs) -> None:
-    healthy = replace(kube, pod=READY, is_overdue=False, is_pod_leaving=False, lock=None)
+    healthy = replace(kube, pod=READY, is_overdue=False, is_pod_leaving=False, lock=FREE)
     slurm = replace(slurm, reason_age_s=60)
     after = carried_out(slurm, decide(slurm, healthy, prehook_pause_s=30))
 
@@ -472,7 +480,9 @@ POD_EVENT, PLACEMENT_EVENT, LOCK_EVENT = Cause("pod:n1:7"), Cause("placement:u:8
         pytest.param(IDLE, "", KubeInputs(pod=GONE), POD_EVENT, id="a Pod that is gone"),
         pytest.param(IDLE, "", KubeInputs(pod=READY, is_overdue=True), PLACEMENT_EVENT, id="an overdue Pod"),
         pytest.param(DRAINED, "k8s: cordon", KubeInputs(pod=READY), POD_EVENT, id="an uncordon"),
-        pytest.param(DRAINED, PREHOOK, KubeInputs(pod=READY), LOCK_EVENT, id="nobody is in the way"),
+        pytest.param(
+            DRAINED, PREHOOK, KubeInputs(pod=READY, lock=FREE), LOCK_EVENT, id="nobody is in the way"
+        ),
         pytest.param(
             DRAINED,
             "k8s: pod deletion timeout",

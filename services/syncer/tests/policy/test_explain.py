@@ -16,7 +16,7 @@ from sunk_syncer.testing.stage import ready_pod
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
 IDLE = SlurmNodeState(changed=T0, node="n1", state="IDLE", slurmd_started=T0)
 POD = ready_pod("n1", changed=T0)
-FINE = KubeInputs(pod=POD)
+FINE = KubeInputs(pod=POD, lock=LockState(changed=T0, node="n1", kube_node="k1", lock="false"))
 CORDONED = KubeInputs(pod=replace(POD, is_cordoned=True, cordon_reason="disk"))
 JOB = SlurmJobState(changed=T0, job=7, state="RUNNING", is_running=True, nodes="n1", started=T0, submitted=T0)
 
@@ -41,6 +41,12 @@ def drained(reason: str, user: str = "root") -> SlurmNodeState:
         pytest.param(drained("k8s: cordon: disk"), FINE, ("cause is gone", "in a moment"), id="to be lifted"),
         pytest.param(
             drained("k8s: prolog pre-hook failed: a/b"), FINE, ("prolog", "in the way"), id="a failed lock"
+        ),
+        pytest.param(
+            drained("k8s: prolog pre-hook failed: a/b"),
+            replace(FINE, lock=None),
+            ("does not have its lock", "publishes the lock"),
+            id="a failed lock that the bus does not have",
         ),
         pytest.param(
             drained("k8s: pod deletion timeout"),

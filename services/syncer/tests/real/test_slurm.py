@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from sunk_events import subjects
 from sunk_events.base import Reply, Request
+from sunk_events.locks import LockState
 from sunk_events.nodes import NodeDrained, SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
@@ -106,6 +107,7 @@ async def test_an_overdue_pod_drains_its_node_until_it_is_gone(stage: Stage) -> 
 
 async def test_a_failed_prologs_drain_is_lifted_when_nothing_is_in_the_way(stage: Stage) -> None:
     await stage.pod(READY)
+    await stage.lock(LockState(changed=now(), node=N1, kube_node="k1", lock="false"))
     reason = "k8s: prolog pre-hook failed: team/web (sunk:verify-undrain)"
     stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", f"reason={reason}")
     await until(lambda: "NodeUndrained" in stage.published(N1))

@@ -185,6 +185,7 @@ def _may_lift(slurm: SlurmInputs, kube: KubeInputs, prehook_pause_s: float) -> b
     if kube.pod is None:
         return False  # No NodeSet knows it: the user that drained it knew more than we do.
     if slurm.reason.startswith(PREHOOK):
-        is_free = kube.lock is None or not kube.lock.in_the_way
+        # Each node of a NodeSet has a lock on the bus: one that is missing is not known.
+        is_free = kube.lock is not None and not kube.lock.in_the_way
         return is_free and slurm.reason_age_s >= prehook_pause_s
     return True

@@ -143,6 +143,9 @@ def _drain(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
         change = "the syncer deletes Slurm's record of the node"
     elif keeps_down_reason(told.reason, is_down=told.is_down):
         because, change = "its cause is gone, but Slurm would forget why the node is down", _BACK
+    elif told.reason.startswith(PREHOOK) and kube.lock is None:
+        because = "a prolog could not lock the Node, and the bus does not have its lock"
+        change = "the nodeset-controller publishes the lock"
     elif told.reason.startswith(PREHOOK):
         because = "a prolog could not lock the Node"
         change = "no Pod is in the way any more, and some time has passed"
