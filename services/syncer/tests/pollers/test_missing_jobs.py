@@ -13,7 +13,7 @@ from sunk_events.base import Cause
 from sunk_events.codec import decode_fact
 from sunk_events.jobs import SlurmJobState
 from sunk_lab.nats import NatsServer
-from sunk_runtime.errors import BusUnavailableError
+from sunk_runtime.errors import BusUnavailableError, PermanentError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
@@ -226,6 +226,39 @@ async def test_a_refused_look_keeps_no_job_from_its_next_turn(nats: NatsServer) 
         await until(lambda: slurm.refused == 0)
         looks = slurm.jobs_looked_at
         await until(lambda: slurm.jobs_looked_at > looks + len(MANY))
+
+
+class Denying(Bus):
+    """The same connection, but NATS denies each publish while *is_denied*."""
+
+    def __init__(self, real: Bus) -> None:
+        self.__dict__.update(real.__dict__)
+        self.is_denied = False
+        self.denied = 0
+
+    async def publish(self, subject: str, data: bytes, **more: Any) -> int:  # noqa: ANN401 - whatever the real one takes
+        if self.is_denied:
+            self.denied += 1
+            raise PermanentError(f"NATS denies the publish to {subject}")
+        return await super().publish(subject, data, **more)
+
+
+async def test_a_refused_publish_keeps_no_job_from_its_next_turn(nats: NatsServer) -> None:
+    slurm, buses = Slurm(), list[Denying]()
+    slurm.jobs = (1, 2, 3)
+
+    def denying(bus: Bus) -> Bus:
+        buses.append(Denying(bus))
+        return buses[0]
+
+    async with watching(nats, slurm, denying) as (watch, view):
+        buses[0].is_denied = True
+        slurm.over = slurm.jobs
+        await watch.poll()
+        await until(lambda: buses[0].denied >= len(slurm.jobs))
+        buses[0].is_denied = False
+
+        await until(lambda: {job.state for job in view.values()} == {"COMPLETED"})
 
 
 async def test_what_was_done_to_a_job_that_is_forgotten_leads_to_nothing_of_the_next_one_of_its_number(

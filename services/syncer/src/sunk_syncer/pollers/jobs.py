@@ -2,7 +2,7 @@
 
 A list of all jobs is never asked for: 10,000 take 7 seconds, and 1.3 GB that slurmrestd keeps. What must stay
 true: a job is forgotten only where a look at that one job found nothing, and a list that was asked for later,
-and believed, lacks it too. A job that is listed keeps coming round, whatever a look at it fails with.
+and believed, lacks it too. A job that is listed keeps coming round, whatever Slurm or NATS refuses.
 """
 
 import logging
@@ -242,6 +242,14 @@ class JobPoller:
         return True
 
     async def _settle(self, key: str) -> float | None:
+        """Settle a job; return when to look again though nothing changed, or Slurm or NATS refused."""
+        try:
+            return await self._tell(key)
+        except PermanentError as error:
+            log.error("job refused", extra={"job": key, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
+            return self._round_s
+
+    async def _tell(self, key: str) -> float | None:
         """Look at a job and tell the bus what it is; return when to look again though nothing changed."""
         job = int(key)
         if (told := self._only_tasks_changed(job)) is not None:
@@ -252,11 +260,7 @@ class JobPoller:
             before = self._view.get(key)
             _LOOKS.inc()
             asked = time.monotonic()
-            try:
-                seen = await self._slurm.job(job)  # It ends in time by itself.
-            except PermanentError as error:
-                log.error("look at job refused", extra={"job": key, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
-                return self._round_s
+            seen = await self._slurm.job(job)  # It ends in time by itself.
         if seen is None:
             is_unknown = key in self._view.undecodable or self._view.is_doubtful(key)
             is_told = before is not None or is_unknown
