@@ -1,12 +1,13 @@
 """What is told of a Slurm job: its state, and what has happened to it."""
 
 import hashlib
+from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
 
 from sunk_events.codec import MAX_BYTES, decode_state, encode
-from sunk_events.jobs import Allocation, SlurmJobState
+from sunk_events.jobs import Allocation, JobEnded, SlurmJobState
 from sunk_slurm.testing import T0, job
 from sunk_slurm.wire import CpusHeld, ExitCode, Job, JobResources, NodeHeld, NodesHeld, Number
 from sunk_syncer.states.jobs import allocations, job_facts, job_state, job_vanished
@@ -79,6 +80,55 @@ def test_each_change_is_published_once(
 
 def test_an_id_that_was_given_to_another_job_is_a_new_job() -> None:
     assert told(ENDED, replace(PENDING, name="other")) == ["JobSubmitted"]
+
+
+LATER = T0 + timedelta(hours=1)
+
+
+def another(before: SlurmJobState, *, user_id: int = 2001, restarts: int = 0) -> SlurmJobState:
+    """Return a job like *before* that was submitted an hour later."""
+    return replace(before, submitted=LATER, user_id=user_id, restarts=restarts)
+
+
+@pytest.mark.parametrize("user_id", [2001, RUNNING.user_id], ids=["another user's", "the same user's"])
+@pytest.mark.parametrize(
+    ("before", "after", "published"),
+    [
+        pytest.param(PENDING, PENDING, ["JobEnded", "JobSubmitted"], id="both wait"),
+        pytest.param(RUNNING, PENDING, ["JobEnded", "JobSubmitted"], id="the next one waits"),
+        pytest.param(RUNNING, RUNNING, ["JobEnded", "JobSubmitted", "JobStarted"], id="both run"),
+        pytest.param(
+            RUNNING, ENDED, ["JobEnded", "JobSubmitted", "JobStarted", "JobEnded"], id="both are over by now"
+        ),
+        pytest.param(ENDED, PENDING, ["JobSubmitted"], id="the end of the former is told already"),
+        pytest.param(
+            state("RUNNING", restarts=2),
+            RUNNING,
+            ["JobEnded", "JobSubmitted", "JobStarted"],
+            id="the former was requeued",
+        ),
+    ],
+)
+def test_a_number_that_another_job_has_by_now_ends_the_former_and_submits_that_one(
+    before: SlurmJobState, after: SlurmJobState, published: list[str], user_id: int
+) -> None:
+    facts = job_facts(before, another(after, user_id=user_id), cluster="lab", revision=7, now=T0)
+
+    assert [type(fact).__name__ for fact in facts] == published
+    assert len({fact.id for fact in facts}) == len(facts)
+    assert not isinstance(facts[0], JobEnded) or facts[0].data.state == "UNKNOWN"
+
+
+def test_a_requeued_job_stays_one_job_though_its_time_of_submission_moves_when_its_epilogs_have_ended() -> (
+    None
+):
+    ending = state("PENDING", "COMPLETING", restarts=1)
+    waiting = another(state("PENDING", restarts=1), user_id=RUNNING.user_id, restarts=1)
+
+    assert told(RUNNING, ending) == ["JobRequeued"]
+    assert told(ending, waiting) == []
+    assert told(RUNNING, waiting) == ["JobRequeued"]
+    assert told(waiting, replace(state("RUNNING", restarts=1), submitted=LATER)) == ["JobStarted"]
 
 
 def test_a_job_that_slurmctld_forgot_while_it_ran_has_ended_nobody_knows_how() -> None:

@@ -134,9 +134,11 @@ def job_facts(
         now: The time.
         cause: Of our requeueing or releasing it lately.
     """
+    former: tuple[Event, ...] = ()
+    is_another = before is not None and _is_another(before, after)
+    if before is not None and is_another:
+        former, before = job_vanished(before, cluster=cluster, revision=revision, now=now), None
     was, is_now = _stage(before), _stage(after)
-    if is_now < was and before is not None and (before.user_id, before.name) != (after.user_id, after.name):
-        before, was = None, Stage.NEW  # Its id was given to another job: slurmctld had lost its state.
     kinds: list[JobFact] = []
     if was is Stage.NEW:
         kinds.append(JobSubmitted)
@@ -151,8 +153,8 @@ def job_facts(
         kinds.append(JobCompleting)
     if is_now is Stage.OVER and was is not Stage.OVER:
         kinds.append(JobEnded)
-    facts = (_fact(kind, after, cluster, revision, now) for kind in kinds)
-    return tuple(caused(fact, cause) if isinstance(fact, OURS) else fact for fact in facts)
+    facts = (_fact(kind, after, cluster, revision, now, is_another=is_another) for kind in kinds)
+    return (*former, *(caused(fact, cause) if isinstance(fact, OURS) else fact for fact in facts))
 
 
 def job_vanished(before: SlurmJobState, *, cluster: str, revision: int, now: datetime) -> tuple[Event, ...]:
@@ -160,6 +162,19 @@ def job_vanished(before: SlurmJobState, *, cluster: str, revision: int, now: dat
     if _stage(before) is Stage.OVER:
         return ()
     return (_fact(JobEnded, before, cluster, revision, now, state=STATE_UNKNOWN),)
+
+
+def _is_another(before: SlurmJobState, after: SlurmJobState) -> bool:
+    """Whether slurmctld had lost its state since *before*, and has given the number to another job.
+
+    A requeue moves the time of submission too, but slurmctld has counted the restart by then: it does so at
+    once, and moves the time only when the epilogs have ended.
+    """
+    if _stage(after) < _stage(before) and (before.user_id, before.name) != (after.user_id, after.name):
+        return True
+    if before.submitted is None or after.submitted is None:
+        return False
+    return before.submitted != after.submitted and after.restarts < max(before.restarts, 1)
 
 
 def _stage(state: SlurmJobState | None) -> Stage:
@@ -175,11 +190,20 @@ def _has_run(state: SlurmJobState) -> bool:
 
 
 def _fact(
-    kind: JobFact, after: SlurmJobState, cluster: str, revision: int, now: datetime, *, state: str = ""
+    kind: JobFact,
+    after: SlurmJobState,
+    cluster: str,
+    revision: int,
+    now: datetime,
+    *,
+    state: str = "",
+    is_another: bool = False,
 ) -> Event:
     make: Callable[..., Event] = kind
+    # The end of a job and that of the next one with its number may follow from one look.
+    about = (after.job, revision, "another") if is_another else (after.job, revision)
     return make(
-        id=event_id(kind.__name__, after.job, revision),
+        id=event_id(kind.__name__, *about),
         source=source(cluster, SERVICE),
         subject=str(after.job),
         time=now,
