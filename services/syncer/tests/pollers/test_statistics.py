@@ -104,3 +104,17 @@ async def test_a_leader_that_slurm_does_not_answer_shows_when_it_answered_the_on
 
         assert shown("nodes") == shown("jobs") == heard.timestamp()
         assert leader.told.nodes_answered == heard
+
+
+async def test_lists_of_an_earlier_leader_whose_clock_is_ahead_do_not_look_fresh(nats: NatsServer) -> None:
+    slurm, ahead = QuietSlurm(), timedelta(minutes=10)
+    async with leading(nats, slurm, Answered(now() + ahead)) as former:
+        await former.watch.poll()
+    async with leading(nats, slurm, Answered(None)) as leader:
+        for _ in range(2):
+            await leader.watch.poll()
+        told = leader.told
+
+    assert told.nodes_answered is not None
+    assert told.nodes_answered == told.jobs_answered
+    assert told.nodes_answered < now() + ahead / 2

@@ -6,6 +6,7 @@ With them goes how old everything else is: a state does not change by being look
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import cached_property
 from typing import Generic, TypeVar
 
 from msgspec.structs import replace
@@ -20,7 +21,12 @@ from sunk_syncer.adapters.ports import Answered, SlurmStatistics
 from sunk_syncer.config import Config
 from sunk_syncer.metrics import ANSWERED, DOUBTED
 from sunk_syncer.pollers.poll_loop import Poller, PollSchedule
-from sunk_syncer.states.statistics import partition_state, reservation_state, statistics_state
+from sunk_syncer.states.statistics import (
+    of_earlier_leader,
+    partition_state,
+    reservation_state,
+    statistics_state,
+)
 
 log = logging.getLogger(__name__)
 
@@ -63,10 +69,9 @@ class StatisticsPoller:
 
     def _show_answered(self) -> None:
         """Show how old what the bus has is: a leader that Slurm has not answered yet would show nothing."""
-        before = self._statistics.view.get(subjects.STATISTICS_KEY)
-        if before is None:
+        if self._earlier is None:
             return
-        told = self._dated(before)
+        told = self._dated(self._earlier)
         answered = {
             "nodes": told.nodes_answered,
             "jobs": told.jobs_answered,
@@ -111,9 +116,15 @@ class StatisticsPoller:
             DOUBTED.labels("partitions").inc()
             log.warning("answer not plausible", extra={"known": len(self._partitions), "missing": "all"})
 
+    @cached_property
+    def _earlier(self) -> SlurmStatisticsState | None:
+        """What an earlier leader told last. It is read before we tell anything."""
+        entry = self._statistics.view.entry(subjects.STATISTICS_KEY)
+        return None if entry is None else of_earlier_leader(entry.value, entry.stored)
+
     def _dated(self, state: SlurmStatisticsState) -> SlurmStatisticsState:
         """Return *state* with what we did and when Slurm was heard of what; an earlier leader may know."""
-        before = self._statistics.view.get(subjects.STATISTICS_KEY)
+        before = self._earlier
         return replace(
             state,
             nodes_answered=self._nodes.answered or (before and before.nodes_answered),

@@ -3,8 +3,10 @@
 slurmctld counts durations in microseconds, the bus in seconds.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
+
+from msgspec.structs import replace
 
 from sunk_events.nodes import RpcStatistic, SlurmPartitionState, SlurmReservationState, SlurmStatisticsState
 from sunk_slurm.diag import Diag
@@ -80,4 +82,22 @@ def statistics_state(seen: Diag, now: datetime) -> SlurmStatisticsState:
             )
             for rpc in sorted(seen.rpcs_by_message_type, key=lambda rpc: rpc.message_type)
         ),
+    )
+
+
+def of_earlier_leader(told: SlurmStatisticsState, stored: datetime) -> SlurmStatisticsState:
+    """Return what an earlier leader *told*, with no moment later than it was *stored*, on our clock.
+
+    That leader's clock may be ahead of ours: its moments all go back by as much, else its lists look fresh.
+    """
+    moments = told.nodes_answered, told.jobs_answered, told.partitions_answered
+    newest = max(moment for moment in (told.changed, *moments) if moment is not None)
+    ahead = max(newest - stored, timedelta())
+    nodes, jobs, partitions = (None if moment is None else moment - ahead for moment in moments)
+    return replace(
+        told,
+        changed=told.changed - ahead,
+        nodes_answered=nodes,
+        jobs_answered=jobs,
+        partitions_answered=partitions,
     )
