@@ -4,7 +4,7 @@ Source: Kubernetes API 1.31 to 1.36, core/v1.
 """
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec import field
 
@@ -196,6 +196,22 @@ class Pod(KubeObject, frozen=True):
     def is_terminating(self) -> bool:
         """It has a deletion timestamp."""
         return self.metadata.deletion_timestamp is not None
+
+    @property
+    def deletion_requested(self) -> datetime | None:
+        """When its deletion was asked for; None: it is not being deleted, or that moment is not known.
+
+        Kubernetes stores when the grace period ends, and has no upper bound for the latter: of centuries its
+        64-bit nanoseconds overflow, and what is left lies before the Pod was made, or outside of all times.
+        """
+        meta = self.metadata
+        if meta.deletion_timestamp is None:
+            return None
+        try:
+            found = meta.deletion_timestamp - timedelta(seconds=meta.deletion_grace_period_seconds or 0)
+        except OverflowError:
+            return None
+        return None if meta.creation_timestamp is not None and found < meta.creation_timestamp else found
 
     @property
     def is_over(self) -> bool:

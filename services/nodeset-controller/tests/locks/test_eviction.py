@@ -112,6 +112,16 @@ def test_what_keeps_a_pod_is_said(found: Pod, now: float, since: float | None, b
     )
 
 
+@pytest.mark.parametrize("grace_s", [10**11, 10**12, 10**15, -(10**12)])
+def test_what_keeps_a_pod_is_said_whatever_its_grace_period(grace_s: int) -> None:
+    found = leaving()
+    found = replace(found, metadata=replace(found.metadata, deletion_grace_period_seconds=grace_s))
+
+    assert blocking([found], refused={}, placed={}, now=at(5)) == (
+        BlockingPod(pod="default/web", because=f"grace period of {grace_s} s"),
+    )
+
+
 def test_a_budget_and_an_ended_job_are_said_too() -> None:
     refused = {WEB.metadata.uid: Refusal(at(1), BUDGET)}
 

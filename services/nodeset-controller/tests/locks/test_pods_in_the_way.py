@@ -219,6 +219,33 @@ def test_a_terminating_pod_stops_counting_for_a_normal_lock_once_its_containers_
     assert blockers(DRIVEN.others([found], {}, alive=set(), daemons=())).strict == ("default/web",)
 
 
+def deleted_with(grace_s: int, *, until_s: int) -> Pod:
+    """Return a Pod made at T0 whose container ended 9 s later, deleted with a grace period of *grace_s*."""
+    found = ended(9)
+    deletion = replace(
+        found.metadata,
+        deletion_timestamp=T0 + timedelta(seconds=until_s),
+        deletion_grace_period_seconds=grace_s,
+    )
+    return replace(found, metadata=deletion)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(deleted_with(10**10, until_s=-8_446_744_073), id="the API server's time went round"),
+        pytest.param(deleted_with(10**11, until_s=7_766_279_631), id="before the first year"),
+        pytest.param(deleted_with(10**12, until_s=3_875_820_019), id="after a trillion seconds"),
+        pytest.param(deleted_with(10**15, until_s=5), id="more days than a time has"),
+        pytest.param(deleted_with(-(10**12), until_s=5), id="a negative one, after the last year"),
+        pytest.param(deleted_with(-(10**15), until_s=5), id="a negative one, of too many days"),
+    ],
+)
+def test_a_grace_period_beyond_all_times_leaves_a_pod_in_the_way(found: Pod) -> None:
+    assert may_run(found)
+    assert blockers([found]) == Blockers(normal=("default/web",), strict=("default/web",))
+
+
 @pytest.mark.parametrize(
     ("found", "measure", "is_ours"),
     [

@@ -5,7 +5,7 @@ grace period ends, not the one at which somebody asked.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
@@ -73,8 +73,8 @@ def _blocking_pod(
     if (job := placed.get(meta.uid)) in unheard:
         return BlockingPod(pod=pod.key, because=f"the syncer does not say whether its job {job} still runs")
     if meta.deletion_timestamp is not None:
-        asked = meta.deletion_timestamp - timedelta(seconds=meta.deletion_grace_period_seconds or 0)
-        return BlockingPod(pod=pod.key, since=asked, because=_leaving(pod, meta.deletion_timestamp, now))
+        because = _leaving(pod, meta.deletion_timestamp, now)
+        return BlockingPod(pod=pod.key, since=pod.deletion_requested, because=because)
     if meta.uid in placed:
         job = placed[meta.uid]
         because = f"its placeholder job {job} no longer runs here" if job else "it has no placeholder job"

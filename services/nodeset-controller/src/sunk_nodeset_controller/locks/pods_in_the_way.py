@@ -9,7 +9,6 @@ Source: SUNK's documents, "Node locking"; Kubernetes API, Toleration (core/v1 To
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from datetime import timedelta
 
 import msgspec
 from msgspec.structs import replace
@@ -118,7 +117,7 @@ def blockers(others: Iterable[Pod]) -> Blockers:
     """Return *others*, the Pods in the way, as the lock takes them."""
     found = sorted(others, key=lambda pod: pod.key)
     running = [pod for pod in found if may_run(pod)]
-    ends = [pod.metadata.deletion_timestamp for pod in running]
+    ends = [pod.metadata.deletion_timestamp if pod.deletion_requested else None for pod in running]
     known = [end for end in ends if end is not None]
     return Blockers(
         normal=tuple(pod.key for pod in running),
@@ -144,12 +143,12 @@ def may_run(pod: Pod) -> bool:
     """Whether a container of *pod* runs or may yet start.
 
     Only a Pod whose deletion the kubelet has carried out does not: every container ended after it was
-    asked for. A Pending one may start any moment, a crashed one may come back.
+    asked for. A Pending one may start any moment, a crashed one may come back. Where it is not known when
+    the deletion was asked for, a container that ended may have crashed before.
     """
-    asked = pod.metadata.deletion_timestamp
+    asked = pod.deletion_requested
     if asked is None:
         return True
-    asked -= timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
     ended = {
         status.name
         for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)
