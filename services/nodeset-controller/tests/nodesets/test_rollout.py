@@ -14,7 +14,7 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_kube import wellknown as wk
 from sunk_kube.node_slices import NodeSlice, NodeSliceEntry
 from sunk_kube.nodesets import NodeSet, UpdateStrategy
-from sunk_kube.objects import Condition, OwnerReference, condition
+from sunk_kube.objects import Condition, Node, OwnerReference, condition
 from sunk_kube.pods import Pod
 from sunk_kube.testing import T0, node, nodeset, pod
 from sunk_nodeset_controller.nodesets.feasibility import fits
@@ -402,6 +402,33 @@ def test_a_moment_without_readiness_condemns_no_more_than_may_be_away() -> None:
     )
 
     assert plan(seen(wanted(at_once=1), pods, {})).actions == (condemn(1, "update"),)
+
+
+def back(number: int, *, for_s: float) -> Node:
+    """Return a Node that is ready again *for_s*."""
+    since = T0 - timedelta(seconds=for_s)
+    return node(
+        f"node{number}", conditions=(Condition(type="Ready", status="True", last_transition_time=since),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("for_s", "again_s", "taken"),
+    [
+        pytest.param(1, AWAY_S - 1, {1}, id="a second ago"),
+        pytest.param(AWAY_S, None, {1, 2, 3, 4}, id="a minute ago"),
+        pytest.param(3600, None, {1, 2, 3, 4}, id="before the Pods became not ready"),
+    ],
+)
+def test_pods_whose_nodes_have_just_come_back_have_a_minute_to_be_ready_again(
+    for_s: float, again_s: float | None, taken: set[int]
+) -> None:
+    """Kubernetes called the Pods not ready for their kubelets, which have not said anything of them yet."""
+    pods = tuple(was_known(member(at, is_old=True, is_ready=False, ready_s=300)) for at in (1, 2, 3, 4))
+    looked = seen(wanted(at_once=1), pods, {})
+    found = plan(replace(looked, nodes={f"node{at}": back(at, for_s=for_s) for at in (1, 2, 3, 4)}))
+
+    assert (set(found.actions), found.again_s) == ({condemn(at, "update") for at in taken}, again_s)
 
 
 def test_pods_that_are_ready_again_count_as_away_and_the_surplus_is_released() -> None:

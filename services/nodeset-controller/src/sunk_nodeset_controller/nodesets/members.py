@@ -134,7 +134,8 @@ def _member(pod: Pod, seen: Observed, revision: str) -> Member:
 def _away_in_s(pod: Pod, seen: Observed) -> float | None:
     """Return when *pod* is away if it stays as it is.
 
-    Where the kubelet is cut off, Kubernetes calls its Pods not ready, and their jobs run on.
+    Where the kubelet is cut off, Kubernetes calls its Pods not ready, and their jobs run on. Back again, it
+    tells of its Node first: from then on it has time to tell of its Pods.
     """
     if pod.is_ready:
         return None
@@ -146,7 +147,8 @@ def _away_in_s(pod: Pod, seen: Observed) -> float | None:
         return None
     ready = condition(pod.status.conditions, wk.CONDITION_READY)
     since = (ready.last_transition_time if ready is not None else None) or pod.metadata.creation_timestamp
-    return max(AWAY_S - (seen.now - (since or seen.now)).total_seconds(), 0.0)
+    known = [one for one in (since, alive.last_transition_time if alive is not None else None) if one]
+    return max(AWAY_S - (seen.now - max(known, default=seen.now)).total_seconds(), 0.0)
 
 
 def _left_s(pod: Pod, seen: Observed) -> float | None:
