@@ -78,16 +78,9 @@ class Locks:
         try:
             with lock_requests.carrying_out():
                 self._snapshotter.require_complete()
-                if successor := self._snapshotter.successor(node):
-                    log.info("lock of a former node forgotten", extra={"node": node, "now": successor})
-                    await self._forget(
-                        Turn(node, "", lock_requests, lock_requests.requests), "its Node has a new owner"
-                    )
-                    again_s = None
-                else:
-                    again_s = await self._take(
-                        Turn(node, self._snapshotter.kube_node(node), lock_requests, lock_requests.requests)
-                    )
+                again_s = await self._take(
+                    Turn(node, self._snapshotter.kube_node(node), lock_requests, lock_requests.requests)
+                )
         except KubeRejectedError as error:  # A rule, a right, another's admission: it may be fixed any time.
             lock_requests.trouble(str(error))
             raise TransientError(
@@ -145,7 +138,7 @@ class Locks:
         found, clear = self._viewed(turn) or await self._read(turn, may_be_prefetched=not turn.requests), None
         closed: tuple[Seen, Decision] | None = None
         for _ in range(STEPS):
-            if found is None:
+            if found is None or self._snapshotter.successor(turn.node):  # The lock may be the new owner's.
                 return await self._forget(turn)
             seen = self._seen(turn, found, clear)
             decision = decide(seen, self._rules)
@@ -270,10 +263,12 @@ class Locks:
             jobs = [holder.job for holder in decision.lock.holders]
             log.info("lock changed", extra={"node": turn.node, "lock": decision.lock.value, "jobs": jobs})
 
-    async def _forget(self, turn: Turn, because: str = "its Node is gone") -> None:
+    async def _forget(self, turn: Turn) -> None:
         """Tell that the Node is gone, or another's, and its lock with it: nothing is written on a Node."""
+        if successor := self._snapshotter.successor(turn.node):
+            log.info("lock of a former node forgotten", extra={"node": turn.node, "now": successor})
         self._watches.stop(turn.node)
-        turn.lock_requests.trouble(because)
+        turn.lock_requests.trouble("its Node has a new owner" if successor else "its Node is gone")
         turn.lock_requests.clear()
         view = self._writer.view
         before, revision = view.get(turn.node), view.revision(turn.node)
