@@ -966,6 +966,24 @@ async def test_a_lock_taint_that_a_stranger_puts_on_an_unlocked_node_goes_and_an
         await until(lambda: is_said(stage, "'mallory' (Update at "), within_s=PATIENCE_S)
 
 
+async def test_a_lock_taint_that_a_stranger_puts_on_a_node_of_no_nodeset_goes_at_once_too(
+    stage: Stage, kubeconfig: Path
+) -> None:
+    async with stage.manager(), connect("mallory", kubeconfig=kubeconfig) as mallory:
+        await until(lambda: stage.views.locks.get(NAME) is not None, within_s=PATIENCE_S)
+        name = f"{stage.kube_node}-of-none"
+        await stage.kube.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+        body = {"spec": {"taints": [{"key": TAINT.key, "value": TAINT.value, "effect": TAINT.effect}]}}
+        await mallory.patch(NODES, name, body)
+
+        async def is_gone() -> bool:
+            return read(await stage.kube.get(NODES, name), TAINT) == OPEN
+
+        await until(is_gone, within_s=PATIENCE_S)  # A round would take two looks, minutes apart.
+        await until(lambda: is_said(stage, name), within_s=PATIENCE_S)
+        await stage.kube.delete(NODES, name)
+
+
 async def is_said(stage: Stage, text: str) -> bool:
     """Whether an Event about a Node says *text*."""
     return text.encode() in await stage.kube.get_raw(EVENTS.path("default"))

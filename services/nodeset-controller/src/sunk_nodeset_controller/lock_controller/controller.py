@@ -1,8 +1,9 @@
 """The lock manager of one Slurm cluster: a loop over its nodes, and answers to prologs and epilogs."""
 
 import logging
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -26,10 +27,10 @@ from sunk_nodeset_controller.locks.annotations import left_over
 from sunk_nodeset_controller.locks.annotations import read as read_lock
 from sunk_nodeset_controller.locks.daemonsets import DAEMONSETS, driven_out
 from sunk_nodeset_controller.locks.metrics import DAEMONS_DRIVEN
-from sunk_nodeset_controller.locks.model import OPEN, Rules
+from sunk_nodeset_controller.locks.model import Rules
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
 from sunk_runtime.changes import Changes
-from sunk_runtime.errors import ConflictError, PermanentError, SunkError
+from sunk_runtime.errors import ConflictError, PermanentError, SunkError, TransientError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import answering
@@ -99,7 +100,10 @@ async def run_locks(
         tasks.start_soon(answers.failed.follow, views.slurm_nodes)
         tasks.start_soon(warn_of_daemons, kube, measure, views.cluster)
         if changed is not None:
-            tasks.start_soon(enqueue_stray_taints, changed, snapshotter, viewed, measure.taint, loop.enqueue)
+            enqueue = loop.enqueue
+            take_off = partial(take_off_stray, snapshotter, nodes, enqueue=enqueue)
+            look_at_marks = partial(enqueue_stray_taints, enqueue=enqueue, take_off=take_off)
+            tasks.start_soon(look_at_marks, changed, snapshotter, viewed, measure.taint)
         async with (
             answering(views.bus, views.cluster, AcquireLock, answers.acquire, fence=leadership),
             answering(views.bus, views.cluster, ReleaseLock, answers.release, fence=leadership),
@@ -139,15 +143,40 @@ async def _take_off(
     """
     snapshotter.require_complete()
     known = {snapshotter.kube_node(node) for node in snapshotter.nodes()}
-    found = left_over(listed, known, snapshotter.views.cluster, nodes.taint)
+    unowned = [node for node in listed if not snapshotter.has_owner(node.metadata.name)]
+    found = left_over(unowned, known, snapshotter.views.cluster, nodes.taint)
     for node in found:
         if node.metadata.name in suspects:
             log.warning("leftover lock removed", extra={"kube_node": node.metadata.name})
-            if is_stray_taint(read_lock(node, nodes.taint)):
-                await nodes.record_stray_taint(node)
             with suppress(ConflictError):  # Somebody has just written it: the next round looks again.
-                await nodes.write(node, OPEN)
+                await nodes.take_off(node)
     return {node.metadata.name for node in found}
+
+
+async def take_off_stray(
+    snapshotter: LockSnapshotter, nodes: NodeLockStore, kube_node: Node, enqueue: Callable[[str], None]
+) -> bool:
+    """Take a stray taint off a Node that no Slurm node has; return False if that is to be tried again.
+
+    Of a lock of ours the annotation stands there too, so this needs no second sight.
+    """
+    name = kube_node.metadata.name
+    try:
+        snapshotter.require_complete()
+        if snapshotter.has_owner(name):
+            return True  # Its cluster's locks look after it.
+        if former := snapshotter.former(name):
+            for node in former:
+                enqueue(node)
+        elif snapshotter.is_responsible(kube_node):
+            found = await nodes.read(name)
+            if found is not None and is_stray_taint(read_lock(found, nodes.taint)):
+                await nodes.take_off(found)
+    except (ConflictError, TransientError):
+        return False
+    except SunkError as error:
+        log.warning("stray lock taint not removed", extra={"kube_node": name, "error": str(error)})
+    return True
 
 
 async def warn_of_daemons(kube: KubeClient, measure: EvictionPolicy, cluster: str) -> None:

@@ -26,7 +26,7 @@ from sunk_nodeset_controller.lock_controller.stray_taints import (
 from sunk_nodeset_controller.locks.annotations import patch, read
 from sunk_nodeset_controller.locks.eviction import PodEviction
 from sunk_nodeset_controller.locks.metrics import LOCK_WRITES, PODS_DRIVEN
-from sunk_nodeset_controller.locks.model import NodeLock
+from sunk_nodeset_controller.locks.model import OPEN, NodeLock
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
 from sunk_runtime.errors import ConflictError, SunkError
 from sunk_runtime.leases import Leadership
@@ -128,6 +128,12 @@ class NodeLockStore:
             raise
         finally:
             LOCK_WRITES.labels(lock.value, outcome).inc()
+
+    async def take_off(self, node: Node) -> None:
+        """Take a lock, or what is left of one, off a Node that no Slurm node has. Errors: as of `write`."""
+        if is_stray_taint(read(node, self.taint)):
+            await self.record_stray_taint(node)
+        await self.write(node, OPEN)
 
     async def record_stray_taint(self, node: Node) -> None:
         """Say on *node* who put our taint there, before it is taken off. A refusal holds nothing up."""

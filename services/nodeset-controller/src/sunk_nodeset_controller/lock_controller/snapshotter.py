@@ -11,7 +11,9 @@ from sunk_events import subjects
 from sunk_events.nodes import SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
+from sunk_kube.objects import Node
 from sunk_kube.pods import Pod
+from sunk_kube.wellknown import LABEL_CLUSTER
 from sunk_nodeset_controller.adapters.cluster_views import ClusterViews
 from sunk_nodeset_controller.lock_controller.job_index import JobsOnNodes
 from sunk_nodeset_controller.lock_controller.node_index import MembersOnNodes
@@ -61,6 +63,20 @@ class LockSnapshotter:
         """Return the Slurm node of this cluster that has *kube_node*; nothing where none has."""
         owner = self._members.owner(kube_node)
         return owner.node if owner is not None and owner.cluster == self.views.cluster else ""
+
+    def has_owner(self, kube_node: str) -> bool:
+        """Whether a Slurm node of any cluster has *kube_node*."""
+        return self._members.owner(kube_node) is not None
+
+    def former(self, kube_node: str) -> list[str]:
+        """Return the Slurm nodes of this cluster whose lock is on *kube_node* as the bus has it."""
+        return [node for node in sorted(self.views.locks.keys()) if self.kube_node(node) == kube_node]
+
+    def is_responsible(self, kube_node: Node) -> bool:
+        """Whether a Node that no Slurm node has is this cluster's to look after: it is exactly one's."""
+        clusters = {self.views.cluster, *(view.cluster for view in self._others)}
+        named = kube_node.metadata.labels.get(LABEL_CLUSTER, "")
+        return self.views.cluster == (named if named in clusters else min(clusters))
 
     def successor(self, node: str) -> str:
         """Return who has the Node of *node* by now, as ``cluster/node``; nothing where that is *node*."""
