@@ -30,10 +30,20 @@ MARKED = {wk.ANNOTATION_CONDEMNED: "update", wk.ANNOTATION_TEMPLATE_HASH: templa
 class Cluster:
     """A NodeSet with a Pod that is condemned and is to stay, and what is done and told of it."""
 
-    def __init__(self, done: Done, *, are_slices_refused: bool = False) -> None:
+    def __init__(
+        self,
+        done: Done,
+        *,
+        are_slices_refused: bool = False,
+        invalid: str = "",
+        refusal: str = "",
+        has_pods: bool = True,
+    ) -> None:
         self.carried_out: list[tuple[Action, ...]] = []
         self.told: list[NodeSetStatus] = []
         self._done = done
+        self.held: list[tuple[str, ...]] = []
+        self._fits, self._refusal, self._has_pods = Fits(invalid=invalid), refusal, has_pods
         self._are_slices_refused = are_slices_refused
         self.nodesets = {GPU.key: GPU}
         self.pods_of = self.slices_of = SimpleNamespace(of=self._none, count=self._one)
@@ -49,11 +59,11 @@ class Cluster:
         """Be complete."""
 
     def observe(self, found: NodeSet, _: object) -> Observed:
-        pods = (pod("gpu-1", namespace="slurm", annotations=MARKED),)
-        return Observed(nodeset=found, nodes={}, fits=Fits(), pods=pods, now=T0)
+        pods = (pod("gpu-1", namespace="slurm", annotations=MARKED),) if self._has_pods else ()
+        return Observed(nodeset=found, nodes={}, fits=self._fits, pods=pods, refusal=self._refusal, now=T0)
 
-    async def hold_nodeset(self, *_: object) -> None:
-        """Have it held."""
+    async def hold_nodeset(self, _: NodeSet, finalizers: tuple[str, ...]) -> None:
+        self.held.append(finalizers)
 
     async def apply_budget(self, *_: object) -> None:
         """Have it guarded."""
@@ -102,6 +112,22 @@ async def test_who_is_to_stay_is_released_though_what_comes_before_is_refused() 
     assert await cluster.reconcile() == REFUSED_AGAIN_S
     assert cluster.carried_out == [(ReleasePod("gpu-1", "uid-gpu-1"),)]
     assert cluster.accepted() == [("False", "no slices")]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "held"),
+    [
+        pytest.param(Cluster(Done(), invalid="no Pod"), True, id="its template is no Pod's"),
+        pytest.param(Cluster(Done(), refusal="no such cluster"), True, id="it is refused"),
+        pytest.param(Cluster(Done(), refusal="no such cluster", has_pods=False), False, id="without Pods"),
+    ],
+)
+async def test_a_nodeset_that_is_not_carried_out_does_not_go_before_its_pods(
+    cluster: Cluster, *, held: bool
+) -> None:
+    await cluster.reconcile()
+
+    assert cluster.held == ([(wk.FINALIZER_NODESET,)] if held else [])
 
 
 async def test_everybody_else_has_a_turn_between_two_strides() -> None:

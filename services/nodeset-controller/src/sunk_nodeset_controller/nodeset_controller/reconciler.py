@@ -154,13 +154,18 @@ class NodeSetLoop:
         if found.is_over:
             await self._let_go(nodeset)
             return None
-        is_carried_out = not found.invalid and nodeset.metadata.deletion_timestamp is None
+        is_deleted = nodeset.metadata.deletion_timestamp is not None
         try:
-            if is_carried_out:
-                await self._hold(nodeset, found)
+            if not found.invalid and not is_deleted:
+                if found.actions or self._views.pods_of.count(nodeset.key) > 0:
+                    await self._hold(nodeset)
                 if await self._adoption.adopt(nodeset):
                     return ADOPTED_AGAIN_S  # The view will show them, and they are no longer to be made.
             done = await self._carry_out(seen, found)
+            if (
+                found.invalid and seen.pods
+            ):  # What clears nodes has come first: a refusal holds it up no more.
+                await self._hold(nodeset)
         except KubeRejectedError as error:  # Nothing is made or goes without what comes first.
             # A Pod that is to stay needs none of that to be released.
             if released := tuple(one for one in found.actions if isinstance(one, ReleasePod)):
@@ -200,15 +205,14 @@ class NodeSetLoop:
         await self._await_seen(nodeset.metadata.namespace, created - done.name_conflicts)
         return done
 
-    async def _hold(self, nodeset: NodeSet, found: Plan) -> None:
+    async def _hold(self, nodeset: NodeSet) -> None:
         """See to it, before the first Pod is made or adopted, that the NodeSet does not go before its Pods.
 
         Raises:
             KubeRejectedError: the API server refuses; nothing is made or adopted then, and it is told.
         """
         finalizers = nodeset.metadata.finalizers
-        has_pods = bool(found.actions) or self._views.pods_of.count(nodeset.key) > 0
-        if has_pods and wk.FINALIZER_NODESET not in finalizers:
+        if wk.FINALIZER_NODESET not in finalizers:
             await self._kube.hold_nodeset(nodeset, (*finalizers, wk.FINALIZER_NODESET))
 
     async def _guard(self, nodeset: NodeSet) -> str:
