@@ -99,7 +99,7 @@ class Lock:
             now=T0,
         )
         self._evictor = Evictor(
-            cast("LockSnapshotter", SimpleNamespace(job_by_uid=no_jobs)),
+            cast("LockSnapshotter", SimpleNamespace(job_by_uid=no_jobs, successor=no_successor)),
             NodeLockStore(cast("KubeClient", api), LEADERSHIP, measure),
             Rules(),
             confirm=unasked,
@@ -118,6 +118,10 @@ class Lock:
 
 def no_jobs(_: object) -> dict[str, int | None]:
     return {}
+
+
+def no_successor(_: str) -> str:
+    return ""
 
 
 async def unasked(*_: object) -> frozenset[int]:

@@ -220,7 +220,7 @@ async def test_a_release_is_done_only_by_a_turn_that_began_after_it_and_did_not_
 class Former(Locks):
     """Locks of a node whose Node is another's by now."""
 
-    async def _forget(self, turn: object, because: str = "") -> None:
+    async def _forget(self, turn: object) -> None:
         """Do nothing: nothing is stored."""
 
 
@@ -232,12 +232,17 @@ class Moved:
     def successor(self, _node: str) -> str:
         return "new"
 
+    def kube_node(self, _node: str) -> str:
+        return ""
+
+    def viewed(self, _kube_node: str) -> None: ...
+
 
 @pytest.mark.anyio
 async def test_a_node_whose_lock_was_refused_is_not_remembered_once_its_node_is_anothers() -> None:
     nothing: Any = None
-    snapshotter: Any = Moved()
-    locks = Former(snapshotter, nothing, nothing, nothing, Rules(), evictor=nothing)
+    moved: Any = Moved()
+    locks = Former(moved, moved, nothing, nothing, Rules(), evictor=nothing)
     lock_requests = locks.lock_requests("old")
     lock_requests.refused = 3
 
