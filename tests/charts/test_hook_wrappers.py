@@ -1,6 +1,7 @@
 """Slurm's Prolog and Epilog, as the chart has them: scripts end in time, and the node is given back."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -222,3 +223,56 @@ kill -0 $! 2>/dev/null && kill -KILL $! && echo stayed
 
     stays = [] if state == "COMPLETING" else ["stayed"]
     assert told.stdout.split() == ["status", "0", *stays]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a process namespace needs root")
+@pytest.mark.parametrize(
+    ("shown", "kept"),
+    [
+        ("down|bad dimm", "; was down: bad dimm"),
+        ("down*|bad dimm : Not responding", "; was down: bad dimm : Not responding"),
+        ("down|k8s: requeue of job 7", "; was down: k8s: requeue of job 7"),
+        ("drained|k8s: pod pending deletion; was down: bad dimm", "; was down: bad dimm"),
+        ("down|bad dimm\ndown|bad dimm", "; was down: bad dimm"),
+        ("down|none", ""),
+        ("drained|k8s: cordon", ""),
+        ("mixed|none", ""),
+    ],
+)
+def test_a_node_that_is_down_keeps_why_when_a_process_on_it_does_not_end(
+    tmp_path: Path, shown: str, kept: str
+) -> None:
+    env = {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": "64100", "SLURMD_NODENAME": "gpu-1", "PATH": "/usr/bin:/bin"}
+    for name, does in (
+        ("squeue", "exit 0"),
+        ("sinfo", f"echo {shlex.quote(shown)}"),
+        ("scontrol", f'echo "$*" >{tmp_path}/told'),
+    ):
+        write(tmp_path / name, f"#!/bin/bash\n{does}\n")
+    script = (SCRIPTS / "end-processes").read_text()
+    impatient = script.replace("kill -KILL", "true").replace("until=$((SECONDS + 5))", "until=$SECONDS")
+    write(tmp_path / "end-processes", impatient)
+    run = f"""
+mount --bind {tmp_path} /usr/local/sbin
+setpriv --reuid=64100 --clear-groups env -i sleep 600 &
+until grep -q '^Uid:.64100' /proc/$!/status; do sleep 0.1; done
+bash {tmp_path}/end-processes
+echo status $? process $!
+kill -KILL $!
+"""
+
+    ran = subprocess.run(
+        ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "bash", "-c", run],
+        check=False,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+    _, status, _, process = ran.stdout.split()
+    reason = f"sunk: processes of job 7 (user 64100) do not end: {process}{kept}"
+    assert (status, (tmp_path / "told").read_text()) == (
+        "1",
+        f"update nodename=gpu-1 state=drain reason={reason}\n",
+    )

@@ -329,6 +329,12 @@ def run_in(machine: Path, call: str, **env: str) -> subprocess.CompletedProcess[
     return subprocess.run(["bash", "-c", script], env=variables, capture_output=True, text=True, check=False)
 
 
+def add_program(machine: Path, name: str, does: str) -> None:
+    """Have the program *name* do what the bash of *does* says."""
+    (machine / name).write_text(f"#!/bin/bash\n{does}\n")
+    (machine / name).chmod(0o755)
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="chown needs root")
 def test_nobody_prepares_the_folder_of_anothers_job(machine: Path) -> None:
     scratch, secret = machine / "scratch", machine / "secret"
@@ -635,6 +641,21 @@ def test_a_drain_keeps_its_reason_when_lost_jobs_are_ended(slurm_lab: HostSlurm,
     assert "DRAIN" in node.words()["State"]
 
 
+def test_a_node_that_somebody_sets_down_meanwhile_keeps_its_reason_as_its_slurmd_starts(
+    machine: Path,
+) -> None:
+    add_program(machine, "squeue", "echo RUNNING")
+    add_program(
+        machine, "scontrol", f'[[ $1 != update ]] || echo "$*" >>{machine}/updates; echo "a State=DOWN b"'
+    )
+    add_program(machine, "sinfo", "echo bad dimm")
+
+    ran = run_in(machine, f"PATH={machine}:$PATH; end_lost_jobs self")
+
+    assert ran.returncode == 0
+    assert not (machine / "updates").exists()
+
+
 @pytest.mark.lab
 def test_a_node_without_jobs_is_not_set_down_as_its_slurmd_starts(slurm_lab: HostSlurm) -> None:
     node = Restarting(slurm_lab)
@@ -883,6 +904,44 @@ def test_a_drain_that_is_there_keeps_its_reason_when_the_pod_goes(patient: HostS
     assert ("DRAIN" in states, told) == (True, reason)
     assert pod.job(job)["JobState"] == "PENDING"
     assert pod.heard.read_text() == "again\n"
+
+
+def stop_with(machine: Path, *states: str, reason: str) -> list[str]:
+    """Run stop-slurmd while a job runs, with *states* of the node one after the other; return its updates."""
+    step = machine / "proc/7"
+    step.mkdir(parents=True)
+    (step / "comm").write_text("slurmstepd\n")
+    (machine / "states").write_text("".join(f"{state}\n" for state in states))
+    words = "NodeName=node01 Arch=x86_64 State=$state ThreadsPerCore=1 Comment=x State=IDLE"
+    ends = f"rm -rf {step}"  # The job has ended by the last look, or what was done about it.
+    look = f'{{ read -r state; rest=$(cat); }} <{machine}/states; echo "$rest" >{machine}/states'
+    update = f'[[ $1 != update ]] || {{ echo "${{*:3}}" >>{machine}/updates; {ends}; exit; }}'
+    add_program(machine, "scontrol", f'{update}\n{look}\n[[ -n $rest ]] || {ends}\necho "{words}"')
+    add_program(machine, "sinfo", f'echo "{reason}"')
+    add_program(machine, "squeue", "echo COMPLETING")
+    script = (SCRIPTS / "stop-slurmd").read_text()
+    assert "/proc/[0-9]" in script
+    variables = {"PATH": f"{machine}:/usr/bin:/bin", "POD_NAME": "node01"}
+    run = ["bash", "-c", script.replace("/proc/[0-9]", f"{machine}/proc/[0-9]")]
+    subprocess.run(run, env=variables, check=True, timeout=240)
+    updates = machine / "updates"
+    return updates.read_text().splitlines() if updates.exists() else []
+
+
+@pytest.mark.parametrize("state", ["DOWN+DYNAMIC_NORM", "DOWN*+DYNAMIC_NORM", "DOWN+NOT_RESPONDING", "DOWN"])
+def test_a_node_that_somebody_set_down_keeps_its_reason_when_its_pod_goes(machine: Path, state: str) -> None:
+    assert stop_with(machine, state, state, reason="bad dimm") == []
+
+
+def test_a_node_that_comes_back_while_its_pod_goes_is_drained_then(machine: Path) -> None:
+    updates = stop_with(machine, "DOWN", "DOWN", "IDLE+DYNAMIC_NORM", reason="none")
+
+    assert updates == ["state=drain reason=k8s: pod terminated"]
+
+
+@pytest.mark.parametrize("state", ["IDLE+POWERED_DOWN", "MIXED+DYNAMIC_NORM"])
+def test_a_node_that_is_not_down_is_drained_when_its_pod_goes(machine: Path, state: str) -> None:
+    assert stop_with(machine, state, reason="none") == ["state=drain reason=k8s: pod terminated"]
 
 
 @pytest.mark.lab

@@ -251,14 +251,17 @@ forget_another_size() {
 # What Slurm still has running on the node $1 whose slurmd is about to start went with the container before: its processes are
 # dead, and nobody may have seen it go. Slurm itself finds that out after minutes (BatchStartTimeout). Set down, as by the syncer
 # where that saw it, the node has its jobs requeued or ended as their settings say, and its slurmd brings it back. A drain that is
-# there keeps its reason.
+# there keeps its reason. So does a node that is down: Slurm ended its jobs then.
 end_lost_jobs() {
-    local jobs shown reason='k8s: pod terminated'
+    local jobs shown state reason='k8s: pod terminated'
     # squeue's own filter of states knows no job that is RUNNING and also STOPPED, SIGNALING or RESIZING.
     jobs=$(timeout 10 squeue --noheader --nodelist="$1" --format=%T 2>/dev/null) && [[ ${jobs//COMPLETING/} =~ [A-Z] ]] || return 0
     shown=$(timeout 10 scontrol --oneliner show node "$1") || return 0
-    if [[ $(state_of "$shown") == *DRAIN* ]]; then
+    state=$(state_of "$shown") || return 0
+    if [[ $state == *DRAIN* ]]; then
         reason=$(reason_of "$1") || return 0
+    elif [[ $state == DOWN* ]]; then
+        return 0
     fi
     echo "the jobs that Slurm has running on $1 ended with the earlier slurmd: the node is set down" >&2
     timeout 10 scontrol update nodename="$1" state=down reason="$reason" || true
