@@ -27,6 +27,7 @@ from sunk_pod_scheduler.adapters.workload_client import (
 from sunk_pod_scheduler.gangs.decide import decide_gang
 from sunk_pod_scheduler.gangs.explain import explain_member
 from sunk_pod_scheduler.gangs.job_description import describe_gang
+from sunk_pod_scheduler.gangs.member_states import member_states_behind
 from sunk_pod_scheduler.gangs.model import (
     GangAction,
     GangSeen,
@@ -503,3 +504,25 @@ def test_a_running_gang_gets_another_job_if_no_slurmd_acknowledged_the_launch_of
     assert isinstance(again, GiveUp)
     assert (again.job, again.state.phase, again.state.job, again.state.lost) == (JOB, "submitted", None, T0)
     assert again.state.roster == released.roster
+
+
+def test_members_that_run_without_a_job_are_told_so_and_one_that_is_to_come_waits() -> None:
+    found = running({}, {})
+    assert found.placement is not None
+    first, second = found.members.values()
+    waits = replace(second, pod=replace(second.pod, kube_node=""))
+    again = replace(found.placement, phase="submitted", job=None, lost=T0, lost_job=JOB)
+    found = replace(found, placement=again, members={first.uid: first, waits.uid: waits})
+
+    behind = member_states_behind(found, T0)
+
+    assert behind is not None
+    assert [(one.uid, one.phase, one.lost, one.lost_job) for one in behind.states] == [
+        (first.uid, "submitted", T0, JOB),
+        (waits.uid, "submitted", None, None),
+    ]
+    held = replace(again, phase="bound", job=JOB + 1, lost=None, lost_job=None)
+    seats = {one.uid: one for one in behind.states}
+    after_it = member_states_behind(replace(found, placement=held, seats=seats), T0)
+    assert after_it is not None
+    assert {one.lost for one in after_it.states} == {None}

@@ -39,6 +39,7 @@ def _seat(
 ) -> PlacementState:
     found, before = seen.members.get(member.uid), seen.seats.get(member.uid)
     is_present = found is not None and not found.pod.is_finished
+    runs = found is not None and found.is_on_node  # One that is to come waits, whatever the others do.
     return PlacementState(
         changed=now,
         uid=member.uid,
@@ -55,6 +56,8 @@ def _seat(
         exit_code=None if is_present else record.exit_code or 0,
         reason=record.reason,
         created=found.pod.created if found is not None else before.created if before else None,
+        lost=record.lost if runs else None,
+        lost_job=record.lost_job if runs else None,
         gang=record.uid,
         rank=rank if member.node else None,
     )
