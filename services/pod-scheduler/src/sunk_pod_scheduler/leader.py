@@ -7,6 +7,7 @@ from importlib import resources
 from typing import Final
 
 import anyio
+from msgspec.structs import replace
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
@@ -125,6 +126,7 @@ class Runtime:
         config, mailbox = self.config, Mailbox()
         names = await claim(self.kube, config.namespace, leadership.name, config.pod_scope())
         self.pods = self.pods_of(names, leadership.check)
+        rules = replace(self.rules, pod_scope=replace(config.pod_scope(), names=names))
         jobs = PlaceholderJobs(
             self.slurm,
             self.slurm_jobs,
@@ -141,7 +143,7 @@ class Runtime:
             jobs=jobs,
             placements=StateWriter(self.bus, self.placements, fence=leadership),
             views=self.views,
-            rules=self.rules,
+            rules=rules,
             placeholder=self.placeholder,
             refusals=KubeletRejections(),
             check=leadership.check,
@@ -158,7 +160,7 @@ class Runtime:
             views=self.views,
             mailbox=mailbox,
             executor=executor,
-            rules=self.rules,
+            rules=rules,
             limits=config.limits(),
             key=self.key,
         )
@@ -175,7 +177,7 @@ class Runtime:
             views=self.views,
             mailbox=mailbox,
             workloads=self.workloads,
-            rules=self.rules,
+            rules=rules,
             key=self.key,
             topology_labels=config.topology_labels,
         )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sunk_events.placements import Gang, GangMember
+from sunk_events.placements import Gang, GangMember, PlacementPhase
 from sunk_kube.objects import KubeStruct, OwnerReference
 from sunk_kube.pods import Pod
 from sunk_pod_scheduler.adapters.workload_client import (
@@ -29,6 +29,7 @@ from sunk_pod_scheduler.gangs.explain import explain_member
 from sunk_pod_scheduler.gangs.job_description import describe_gang
 from sunk_pod_scheduler.gangs.member_states import member_states_behind
 from sunk_pod_scheduler.gangs.model import (
+    BindMembers,
     GangAction,
     GangSeen,
     MemberSeen,
@@ -37,7 +38,7 @@ from sunk_pod_scheduler.gangs.model import (
     SyncMemberStates,
 )
 from sunk_pod_scheduler.gangs.ranks import fitted, ordered, seated
-from sunk_pod_scheduler.placement.actions import GiveUp, Record, Wait
+from sunk_pod_scheduler.placement.actions import CancelJob, Forget, GiveUp, Record, Wait
 from sunk_pod_scheduler.placement.gang_membership import (
     GangOptions,
     gang_options,
@@ -47,6 +48,7 @@ from sunk_pod_scheduler.placement.gang_membership import (
 )
 from sunk_pod_scheduler.placement.job_description import Placeholder
 from sunk_pod_scheduler.placement.limits import Limits
+from sunk_pod_scheduler.placement.model import JobGone
 from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.podspec.annotations import JobOptions
 from sunk_pod_scheduler.podspec.namespace_policy import Identity
@@ -526,3 +528,40 @@ def test_members_that_run_without_a_job_are_told_so_and_one_that_is_to_come_wait
     after_it = member_states_behind(replace(found, placement=held, seats=seats), T0)
     assert after_it is not None
     assert {one.lost for one in after_it.states} == {None}
+
+
+def unserved(found: GangSeen, *kube_nodes: str) -> GangSeen:
+    """Return *found*, whose Pods another scheduler serves by now, on *kube_nodes*."""
+    members = {
+        one.uid: replace(one, pod=replace(one.pod, is_served=False, kube_node=kube_node))
+        for one, kube_node in zip(found.members.values(), kube_nodes, strict=True)
+    }
+    return replace(found, members=members)
+
+
+@pytest.mark.parametrize("phase", ["submitted", "released", "started"])
+@pytest.mark.parametrize("kube_nodes", [("", ""), ("of-another-1", "of-another-2")])
+def test_a_gang_that_another_scheduler_serves_by_now_is_left_to_it(
+    phase: PlacementPhase, kube_nodes: tuple[str, str]
+) -> None:
+    found = running({}, {})
+    assert found.placement is not None
+    found = unserved(replace(found, placement=replace(found.placement, phase=phase)), *kube_nodes)
+
+    found, left = with_its_notes(found, Limits())
+
+    assert isinstance(left, Record)
+    assert (left.state.phase, left.state.is_pod_present) == ("ended", False)
+    waits = replace(found, placement=left.state, job=job("PENDING"))
+    assert with_its_notes(waits, Limits())[1] == CancelJob(JOB)
+    assert with_its_notes(replace(waits, job=JobGone()), Limits())[1] == Forget()
+
+
+def test_a_gang_of_which_we_have_bound_a_member_is_bound_to_its_end() -> None:
+    found = running({}, {})
+    assert found.placement is not None
+    started = replace(found, placement=replace(found.placement, phase="started"))
+
+    _, action = with_its_notes(unserved(started, "k-0", ""), Limits())
+
+    assert isinstance(action, BindMembers)

@@ -59,6 +59,7 @@ from sunk_pod_scheduler.placement.model import (
 from sunk_pod_scheduler.placement.node_filter import without_jobs
 from sunk_pod_scheduler.placement.pending_jobs import PRIORITY_S
 from sunk_pod_scheduler.podspec.job_size import Size, add_held
+from sunk_pod_scheduler.podspec.scopes import PodScope
 from sunk_pod_scheduler.podspec.validation import Rules
 from sunk_pod_scheduler.testing.builders import (
     JOB,
@@ -1338,3 +1339,75 @@ def test_a_pod_that_is_being_deleted_is_finished_once_kubernetes_says_so_and_sho
     shown = pod_seen(replace(found, metadata=kept, status=status), KEY, Rules())
 
     assert shown.is_finished == is_finished
+
+
+@pytest.mark.parametrize("phase", ["submitted", "released", "started"])
+@pytest.mark.parametrize("kube_node", ["", "of-another"])
+@pytest.mark.parametrize("found", [job("PENDING"), job(), JobGone(), JobUnknown()])
+def test_a_pod_that_another_scheduler_serves_by_now_is_left_to_it_and_its_job_here_ends(
+    phase: PlacementPhase, kube_node: str, found: AnyJob
+) -> None:
+    anothers = replace(pod(kube_node=kube_node), is_served=False)
+
+    left = decide(seen(anothers, placement(phase, node=SLURM_NODE), found), T0, Limits())
+
+    assert isinstance(left, Record)
+    assert (left.state.phase, left.state.is_pod_present) == ("ended", False)
+    assert "no longer serves" in left.state.reason
+    for at, job_seen in ((T0, job("PENDING")), (T0 + timedelta(seconds=ENDED_GRACE_S), job())):
+        assert decide(seen(anothers, left.state, job_seen), at, Limits()) == CancelJob(JOB)
+    assert decide(seen(anothers, left.state, JobGone()), T0, Limits()) == Forget()
+
+
+@given(
+    phase=st.sampled_from(["refused", "submitted", "released", "started"]),
+    found=st.sampled_from(
+        [*map(job, ("PENDING", "RUNNING", "CANCELLED", "SUSPENDED")), JobGone(), JobUnknown()]
+    ),
+    number=st.sampled_from([None, JOB]),
+    is_terminating=st.booleans(),
+    is_requested=st.booleans(),
+)
+def test_no_pod_on_a_node_of_anothers_is_deleted_by_us(
+    phase: PlacementPhase, found: AnyJob, number: int | None, *, is_terminating: bool, is_requested: bool
+) -> None:
+    anothers = replace(pod(kube_node="of-another", is_terminating=is_terminating), is_served=False)
+    state, moment = placement(phase, job=number, node=SLURM_NODE), T0
+
+    for _ in range(4):
+        look = seen(anothers, state, found, is_release_requested=is_requested)
+        action = decide(look, moment, Limits())
+        assert isinstance(action, Record | Wait | CancelJob | Forget)
+        if isinstance(action, Record):
+            assert action.state.phase == "ended"
+            state = action.state
+        moment += timedelta(minutes=1)
+
+
+def test_a_pod_that_we_have_bound_stays_ours_though_another_scheduler_has_its_name_by_now() -> None:
+    ours = replace(pod(kube_node=KUBE_NODE), is_served=False)
+    started, bound = placement("started", node=SLURM_NODE), placement("bound", node=SLURM_NODE)
+
+    stored = decide(seen(ours, started, job(is_marked_started=True)), T0, Limits())
+    ended = decide(seen(ours, bound, job("COMPLETED")), T0, Limits())
+
+    assert isinstance(stored, Record)
+    assert (stored.state.phase, stored.state.kube_node) == ("bound", KUBE_NODE)
+    assert isinstance(ended, Record)
+    assert ended.state.phase == "ending"
+    unknown = decide(seen(ours, started, job(), kube_node=""), T0, Limits())
+    assert unknown == Wait(ASK_AGAIN_S)
+
+
+@pytest.mark.parametrize(
+    ("scope", "is_served"),
+    [
+        (None, True),
+        (PodScope(cluster="a", names=("slurm-a", "sunk-scheduler")), True),
+        (PodScope(cluster="a", names=("slurm-a",)), False),
+        (PodScope(cluster="a", names=("sunk-scheduler",), namespaces=("default",)), True),
+        (PodScope(cluster="a", names=("sunk-scheduler",), namespaces=("others",)), False),
+    ],
+)
+def test_a_pod_is_ours_by_its_name_and_its_namespace(scope: PodScope | None, *, is_served: bool) -> None:
+    assert pod_seen(manifest(), KEY, Rules(pod_scope=scope)).is_served == is_served

@@ -43,6 +43,7 @@ from sunk_pod_scheduler.placement.actions import (
     Wait,
 )
 from sunk_pod_scheduler.placement.decide import decide
+from sunk_pod_scheduler.placement.end_reasons import NOT_SERVED
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.placement.model import JobGone, JobSeen, Observed, PodSeen
 from sunk_pod_scheduler.placement.transitions import given_up, joined, without
@@ -80,6 +81,9 @@ def _refused(
 
 def _placing(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits) -> GangAction:
     """Phases ``submitted``, ``released`` and ``started``: it waits for its nodes, or to be bound."""
+    if _is_anothers(seen, record, gang):
+        over = replace(record, phase="ended", changed=now, is_pod_present=False, is_overdue=False)
+        return Record(state=replace(over, exit_code=0, reason=NOT_SERVED))
     is_lost = record.lost is not None  # Then its members run already, and perhaps fewer than all.
     if (gone := left(seen, gang)) and not (is_lost and are_enough(seen, gang)):
         reason = f"{gone} left the gang" + ("" if is_lost else " before all of it was bound")
@@ -97,6 +101,16 @@ def _placing(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, 
         return _binding(seen, record, gang, job, now)
     pod = _together(seen, record, gang)
     return _of_gang(_as_one(seen, record, pod, now, limits), seen, gang, pod, now)
+
+
+def _is_anothers(seen: GangSeen, record: PlacementState, gang: Gang) -> bool:
+    """Whether another scheduler may place the gang, or has done so, and we have bound no member of it."""
+    there = [(one, found.pod) for one in gang.members if (found := seen.members.get(one.uid)) is not None]
+    if record.lost is not None or all(pod.is_served for _, pod in there):
+        return False
+    return record.phase != "started" or not any(
+        pod.kube_node and seen.kube_nodes.get(one.node, pod.kube_node) == pod.kube_node for one, pod in there
+    )
 
 
 def _of_gang(  # noqa: PLR0911 - a table of cases

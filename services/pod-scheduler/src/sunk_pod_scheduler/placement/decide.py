@@ -4,7 +4,7 @@ What must stay true, wherever the process is killed: only a job whose id is stor
 second submission never runs; a Pod is bound only to the Node of a running job's node from which its script
 has announced itself, once each node of the job is locked for it; a Pod whose job does not run is deleted if
 it is bound, else submitted again; a bound one whose job Slurm has lost gets another on the same node; a job
-whose Pod is over ends.
+whose Pod is over ends; a Pod that another scheduler serves by now is left to it, unless we have bound it.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from sunk_pod_scheduler.placement.actions import (
     Submit,
     Wait,
 )
-from sunk_pod_scheduler.placement.end_reasons import cause, forgotten, release_requested, requeued
+from sunk_pod_scheduler.placement.end_reasons import NOT_SERVED, cause, forgotten, release_requested, requeued
 from sunk_pod_scheduler.placement.heartbeat import check_heartbeat
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, ENDED_GRACE_S, LOOK_AGAIN_S, Limits
 from sunk_pod_scheduler.placement.marks import Claim
@@ -34,13 +34,30 @@ from sunk_pod_scheduler.placement.placing import placing
 from sunk_pod_scheduler.placement.transitions import end, ending, fresh, joined, refuse
 from sunk_pod_scheduler.podspec.validation import TERMINATION_OFFSET_S
 
+_WAITING: Final[frozenset[PlacementPhase]] = frozenset({"refused", "submitted", "released", "started"})
+"""Phases in which no Pod is known to be bound."""
+
 
 def decide(seen: Observed, now: datetime, limits: Limits) -> Action:
     """Return the next step towards Pod and job living and ending together."""
     if seen.placement is None:
         action = _without_placement(seen, now)
         return Forget() if seen.is_overtaken and action == Wait() else action
+    if seen.pod is not None and _is_anothers(seen, seen.pod, seen.placement):
+        return Record(state=replace(end(seen, seen.placement, now).state, reason=NOT_SERVED))
     return _BY_PHASE[seen.placement.phase](seen, seen.placement, now, limits)
+
+
+def _is_anothers(seen: Observed, pod: PodSeen, placement: PlacementState) -> bool:
+    """Whether another scheduler may place the Pod, or has done so: what there is of ours ends without it.
+
+    From the phase ``started`` on we may have bound it ourselves: then it is on the Node of our job, as far as
+    that is known.
+    """
+    if pod.is_served or placement.lost is not None or placement.phase not in _WAITING:
+        return False
+    may_be_bound_by_us = placement.phase == "started" and seen.kube_node in {"", pod.kube_node}
+    return not (pod.kube_node and may_be_bound_by_us)
 
 
 def _without_placement(seen: Observed, now: datetime) -> Action:

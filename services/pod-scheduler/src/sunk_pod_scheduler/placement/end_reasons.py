@@ -5,6 +5,7 @@ from typing import Final
 
 from sunk_pod_scheduler.placement.model import AnyJob, JobSeen
 
+NOT_SERVED: Final = "this pod-scheduler no longer serves the Pod's spec.schedulerName"
 _SHOWN: Final = 64
 _BY_STATE: Final[Mapping[str, str]] = {
     "CANCELLED": "was cancelled (scancel)",

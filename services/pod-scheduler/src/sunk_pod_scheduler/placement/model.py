@@ -23,10 +23,12 @@ from sunk_slurm.wire import Job
 
 
 class PodSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """A Pod that names us as its scheduler."""
+    """A Pod that names us as its scheduler, or did so while its name was ours."""
 
     namespace: str
     name: str
+    is_served: bool = True
+    """False: its ``spec.schedulerName`` is not ours any more, so another scheduler may place it."""
     created: datetime | None = None
     kube_node: str = ""
     """The Node that it is bound to."""
@@ -216,10 +218,12 @@ def pod_seen(
     """Return what of *pod* decides; *validated*: what it asks for by *rules*, if that is known already."""
     meta = pod.metadata
     found = validate(pod, rules) if validated is None else validated
+    ours = rules.pod_scope
     told = condition(pod.status.conditions, CONDITION_SLURM_JOB_LOST)
     return PodSeen(
         namespace=meta.namespace,
         name=meta.name,
+        is_served=ours is None or ours.has(pod.spec.scheduler_name, meta.namespace),
         created=meta.creation_timestamp,
         kube_node=pod.spec.node_name,
         is_terminating=pod.is_terminating,

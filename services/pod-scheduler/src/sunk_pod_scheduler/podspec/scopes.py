@@ -24,6 +24,10 @@ class PodScope(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: tuple[str, ...] | None = None
     """None: everywhere."""
 
+    def has(self, name: str, namespace: str) -> bool:
+        """Whether a Pod of *namespace* whose ``spec.schedulerName`` is *name* is ours."""
+        return name in self.names and (self.namespaces is None or namespace in self.namespaces)
+
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
     """Another scheduler, by its Lease."""

@@ -25,6 +25,7 @@ from sunk_pod_scheduler.podspec.namespace_policy import (
     identity,
     refusals,
 )
+from sunk_pod_scheduler.podspec.scopes import PodScope
 from sunk_pod_scheduler.podspec.unsupported import without_effect
 from sunk_slurm.gres import gpu_type
 
@@ -55,6 +56,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     kill_wait_s: float = 30.0
     """slurm.conf's KillWait."""
     policy: Policy = Policy()
+    pod_scope: PodScope | None = None
+    """Which Pods are ours since we lead; None: all that are looked at."""
     refuses_pod_affinity: bool = False
     """What a Pod requires of other Pods' places refuses it; False: it is told that Slurm does not heed it."""
     requires_limits: tuple[str, ...] = ()
