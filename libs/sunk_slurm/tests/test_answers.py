@@ -232,6 +232,23 @@ async def test_a_submission_that_names_no_job_is_not_taken_for_one() -> None:
             await slurm.submit_job(TRIVIAL)
 
 
+@pytest.mark.parametrize(
+    ("number", "is_sent"),
+    [
+        pytest.param(2007, False, id="the queue is full"),
+        pytest.param(2105, False, id="submissions are disabled"),
+        pytest.param(2027, True, id="it stands by: another may have been asked before"),
+        pytest.param(-1, True, id="something failed"),
+    ],
+)
+async def test_a_submission_that_slurmctld_itself_refuses_made_no_job(number: int, *, is_sent: bool) -> None:
+    async with client(lambda _: error(500, number, "no")) as slurm:
+        with pytest.raises(SlurmUnavailableError) as told:
+            await slurm.submit_job(TRIVIAL)
+
+    assert (told.value.number, told.value.is_sent) == (number, is_sent)
+
+
 PEM: Final = b"-----BEGIN RSA PRIVATE KEY-----\nMIIB\n-----END RSA PRIVATE KEY-----\n"
 """Slurm's documents once had `openssl genrsa` make the key; Slurm takes the file's bytes as they are."""
 

@@ -24,6 +24,7 @@ from sunk_slurm.errors import (
     INVALID_JOB_ID,
     INVALID_NODE_NAME,
     JOB_FINISHED,
+    MADE_NO_JOB,
     NotServedError,
     SlurmConflictError,
     SlurmRejectedError,
@@ -149,7 +150,8 @@ class SlurmClient(SlurmReads):
                 None: as ourselves.
 
         Raises:
-            SlurmUnavailableError: it may have been submitted all the same: look for your mark.
+            SlurmUnavailableError: it may have been submitted all the same: look for your mark. Not if
+            `is_sent` is False.
             SlurmRejectedError: it is not acceptable as it is.
         """
         doing = f"submit job {description.name}"
@@ -166,6 +168,8 @@ class SlurmClient(SlurmReads):
         try:
             answer = await self._rest.call(call, SubmitAnswer)
         except SlurmUnavailableError as error:
+            if error.number in MADE_NO_JOB:
+                raise SlurmUnavailableError(str(error), number=error.number, is_sent=False) from error
             if tokens is None or error.number != AUTH_NOBODY:
                 raise
             raise SlurmRejectedError(str(error), number=AUTH_NOBODY) from error

@@ -9,6 +9,8 @@ from typing import Final
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
 
 SLURM_ERROR: Final = -1
+MAX_JOB_COUNT: Final = 2007
+"""The queue is full."""
 INVALID_JOB_ID: Final = 2017
 INVALID_NODE_NAME: Final = 2018
 ALREADY_DONE: Final = 2021
@@ -17,6 +19,7 @@ REQUEUE_DISABLED: Final = 2037
 INVALID_QOS: Final = 2066
 """slurmctld does not know the QoS, or the job's user may not use it."""
 JOB_FINISHED: Final = 2084
+SUBMISSIONS_DISABLED: Final = 2105
 AUTH_NOBODY: Final = 6010
 """26.05 knows no such user; 24.11 takes the user for ``nobody``."""
 
@@ -30,15 +33,18 @@ _TRANSIENT_RANGES: Final = (
 )
 _TRANSIENT: Final = frozenset(
     {
-        2007,  # MAX_JOB_COUNT: the queue is full.
+        MAX_JOB_COUNT,
         2016,  # NODES_BUSY
         2019,  # WRITING_TO_FILE: slurmctld could not write its state.
         2027,  # IN_STANDBY_MODE: the other slurmctld is in charge.
         2090,  # INTERNAL
-        2105,  # SUBMISSIONS_DISABLED
+        SUBMISSIONS_DISABLED,
         2131,  # IN_STANDBY_USE_BACKUP
     },
 )
+MADE_NO_JOB: Final = frozenset({MAX_JOB_COUNT, SUBMISSIONS_DISABLED})
+"""Of these slurmctld itself refuses a submission before it makes a job. Not so of a slurmctld that stands by:
+another may have been asked before it."""
 _CONFLICT: Final = frozenset(
     {
         2020,  # TRANSITION_STATE_NO_UPDATE
@@ -62,7 +68,7 @@ class SlurmUnavailableError(TransientError):
     number: int | None
     """Slurm's own; None where slurmrestd itself failed."""
     is_sent: bool
-    """The request may have reached Slurm. False: certainly nothing was done."""
+    """The request may have been carried out. False: certainly nothing was done."""
 
     def __init__(
         self, message: str, *, number: int | None = None, is_sent: bool = True, retry_after_s: float = 1.0
