@@ -20,7 +20,7 @@ from sunk_kube.pods import Pod
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NODES, PODS
 from sunk_pod_scheduler.adapters.event_recorder import EventRecorder
-from sunk_pod_scheduler.adapters.peers import claim, peers
+from sunk_pod_scheduler.adapters.peers import claim, peers, when_alias_is_free
 from sunk_pod_scheduler.adapters.placeholder_jobs import PlaceholderJobs
 from sunk_pod_scheduler.adapters.pod_store import PodStore
 from sunk_pod_scheduler.adapters.workload_client import WorkloadClient
@@ -124,7 +124,8 @@ class Runtime:
     async def work(self, leadership: Leadership) -> None:
         """Schedule while we lead."""
         config, mailbox = self.config, Mailbox()
-        names = await claim(self.kube, config.namespace, leadership.name, config.pod_scope())
+        own = self.kube, config.namespace, leadership.name, config.pod_scope()
+        names = await claim(*own)
         self.pods = self.pods_of(names, leadership.check)
         rules = replace(self.rules, pod_scope=replace(config.pod_scope(), names=names))
         jobs = PlaceholderJobs(
@@ -234,6 +235,8 @@ class Runtime:
             tasks.start_soon(partial(sweep.run, self.slurm_jobs.changes(), keys=self.slurm_jobs.keys))
             if ALIAS in names:
                 tasks.start_soon(self._report_unserved, leadership)
+            elif ALIAS in config.scheduler_names:  # The next leader claims it.
+                tasks.start_soon(when_alias_is_free, *own, tasks.cancel_scope.cancel)
             async for _ in self.slurm.recoveries():
                 loop.wake()
                 sweep.wake()

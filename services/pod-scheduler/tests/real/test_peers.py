@@ -105,7 +105,7 @@ async def leading(kube: KubeClient, namespace: str, pod_scope: PodScope) -> Asyn
 async def test_the_second_scheduler_of_a_name_is_refused_at_start_until_the_first_has_gone(
     kube: KubeClient, namespace: str
 ) -> None:
-    mine = ("here",)
+    mine = (namespace,)
     first = PodScope(cluster="a", names=(namespace, ALIAS), namespaces=mine)
     cedes = PodScope(cluster="b", names=(f"{namespace}-b", ALIAS), namespaces=mine)
     second = PodScope(cluster="c", names=(namespace,), namespaces=mine)
@@ -128,7 +128,7 @@ async def test_the_documents_kubectl_shows_which_names_are_served(
     kube: KubeClient, namespace: str, kube_lab: KubeLab
 ) -> None:
     (words,) = re.findall(r"^kubectl (get leases .*)$", DOCUMENT.read_text(), re.MULTILINE)
-    scope = PodScope(cluster="a", names=(namespace, ALIAS), namespaces=("here",))
+    scope = PodScope(cluster="a", names=(namespace, ALIAS), namespaces=(namespace,))
     async with leading(kube, namespace, scope):
         said = await anyio.to_thread.run_sync(lambda: kube_lab.kubectl(*shlex.split(words)))
 

@@ -1,7 +1,8 @@
 """Which scheduler serves which Pods, where several Slurm clusters share a Kubernetes: each Pod has one.
 
 A scheduler that leads says on its Lease which names it serves, and where. A scheduler that sees another,
-alive, serve one of its own names there does not begin; but the name that all have is left to the first.
+alive, serve one of its own names there does not begin; but the name that all have is left to the first, for
+as long as that may come back: new Pods of that name would go to another cluster.
 """
 
 from collections.abc import Iterable
@@ -14,6 +15,9 @@ ALIAS: Final = "sunk-scheduler"
 """The name that every scheduler has besides its own."""
 SILENT: Final = timedelta(seconds=60)
 """One that has not renewed its Lease for so long is dead; far more than a Lease lasts, and clocks differ."""
+ALIAS_KEPT: Final = timedelta(minutes=10)
+"""So long the alias stays with one that has not given its Lease up: while the API server is away, no
+scheduler renews its Lease."""
 
 
 class PodScope(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +46,11 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it leads, or may; a Lease that was renewed in the future is nobody's who does."""
         return bool(self.holder) and self.renewed is not None and abs(now - self.renewed) < SILENT
 
+    def keeps_alias(self, now: datetime) -> bool:
+        """Whether the alias stays with it, if it has the alias: it leads, or may lead again soon."""
+        kept = ALIAS_KEPT if self.holder else SILENT
+        return self.renewed is not None and -SILENT < now - self.renewed < kept
+
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
     """What is left to us."""
@@ -58,16 +67,26 @@ def share(ours: PodScope, peers: Iterable[Peer], now: datetime) -> Share:
     quarrels: list[str] = []
     ceded = ""
     for other in peers:
-        common = _common(ours, other.pod_scope) if other.is_alive(now) else set[str]()
+        common = _common(ours, other.pod_scope)
         if ALIAS in common and set(ours.names) != {ALIAS}:
-            ceded = ceded or other.pod_scope.cluster
+            if other.keeps_alias(now):
+                ceded = ceded or other.pod_scope.cluster
             common.discard(ALIAS)
-        if common:
+        if common and other.is_alive(now):
             names = ", ".join(sorted(common))
             who = f"the pod-scheduler of cluster {other.pod_scope.cluster} (Lease {other.lease})"
             quarrels.append(f"{who} serves {names} in {_where(ours, other.pod_scope)}")
     names = tuple(name for name in ours.names if not ceded or name != ALIAS)
     return Share(names=names, quarrels=tuple(quarrels), ceded=ceded)
+
+
+def look_again_s(ours: PodScope, peers: Iterable[Peer], now: datetime, every_s: float) -> float:
+    """Return in how many seconds to look whether the alias is free, in steps of *every_s*.
+
+    Two that begin at once each see the other, and both cede. So the first by its cluster's name looks first.
+    """
+    before = {peer.pod_scope.cluster for peer in peers if peer.is_alive(now)}
+    return every_s * (1 + sum(cluster < ours.cluster for cluster in before))
 
 
 def _common(one: PodScope, other: PodScope) -> set[str]:
