@@ -53,7 +53,7 @@ class Evictor:
     async def find(self, turn: Turn, seen: Seen) -> tuple[list[Pod], tuple[BlockingPod, ...]]:
         """Return the Pods in the way, and what is told of them; none is asked to leave."""
         pods = await self._nodes.pods_on(turn.kube_node)
-        placed = self._snapshotter.job_by_uid(pods)
+        placed = self._nodes.measure.with_claims(pods, self._snapshotter.job_by_uid(pods))
         daemons = await self._daemons(pods, placed)
         others, unheard, _ = await self._in_the_way(turn, seen, pods, placed, daemons)
         return others, self._blocking_pods(turn, others, placed, unheard, daemons)
@@ -61,7 +61,7 @@ class Evictor:
     async def look(self, turn: Turn, seen: Seen, *, does_clear: bool = True) -> Blockers:
         """Return the Pods in the way, as they are now; have them leave if that is wanted."""
         pods, lock_requests = await self._nodes.pods_on(turn.kube_node), turn.lock_requests
-        placed = self._snapshotter.job_by_uid(pods)
+        placed = self._nodes.measure.with_claims(pods, self._snapshotter.job_by_uid(pods))
         daemons = await self._daemons(pods, placed)
         others, unheard, unasked = await self._in_the_way(turn, seen, pods, placed, daemons)
         if not does_clear:  # Drained for them, their node would take none of their jobs.

@@ -2,8 +2,8 @@
 
 A Pod is in the way if it is bound to the Node, has not ended, and does not tolerate the taint. A Pod
 that Slurm placed is in the way if its job no longer lives on this node. Labels, annotations and
-schedulerName prove nothing: only the placements on the bus do. An owner that a Pod names counts if it
-exists.
+schedulerName prove nothing: only the placements on the bus do. An annotation can only keep its own Pod in
+the way (`EvictionPolicy.with_claims`). An owner that a Pod names counts if it exists.
 
 Source: SUNK's documents, "Node locking"; Kubernetes API, Toleration (core/v1 ToleratesTaint).
 """
@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 from msgspec.structs import replace
 
+from sunk_kube import wellknown as wk
 from sunk_kube.pods import Pod, Toleration
 from sunk_nodeset_controller.locks.daemon_claims import DaemonClaim, daemon_claim
 from sunk_nodeset_controller.locks.model import Blockers, Clearing, LockTaint
@@ -23,6 +24,17 @@ class EvictionPolicy(msgspec.Struct, frozen=True):
 
     taint: LockTaint = LockTaint()
     clearing: Clearing = Clearing()
+
+    def with_claims(self, pods: Iterable[Pod], job_by_uid: Mapping[str, int | None]) -> dict[str, int | None]:
+        """Return *job_by_uid* with those of *pods* that only their annotation calls placed by Slurm.
+
+        The bus may have lost their placements. They tolerate the lock, so they would be in the way of no job.
+        Which job they had is not known: they have none here. A Pod that does not tolerate the lock has to
+        leave in any case, so no annotation helps it to stay.
+        """
+        claims = (pod for pod in pods if wk.ANNOTATION_JOB in pod.metadata.annotations)
+        staying = {pod.metadata.uid: None for pod in claims if not self.is_driven_out(pod, is_daemon=False)}
+        return {**staying, **job_by_uid}
 
     def others(
         self,
