@@ -106,7 +106,7 @@ class Reflector(Generic[T]):
 
     @property
     def age_s(self) -> float:
-        """Seconds since the API server last said something; more than about 100 mean that this is stale."""
+        """Seconds since the API server last said something; more than `STALE_S` mean that this is stale."""
         return self._following.age_s
 
     async def complete(self) -> None:

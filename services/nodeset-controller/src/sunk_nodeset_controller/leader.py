@@ -16,6 +16,7 @@ from sunk_kube.errors import KubeRejectedError
 from sunk_nodeset_controller.adapters.cluster_views import (
     BusConnections,
     ClusterViews,
+    FirstRound,
     persistently,
     send_heartbeats,
 )
@@ -113,14 +114,23 @@ async def work(
             tasks.start_soon(partial(loop.run, changes, keys=keys, resync_s=config.resync_s))
         clusters = await bus.clusters()
         for cluster in clusters:
+            first_round = anyio.Event()
             published = partial(
-                publish, config, views, cluster, leadership, kube=kube, pods=pod_changes, marks=pods
+                publish,
+                config,
+                views,
+                cluster,
+                leadership,
+                kube=kube,
+                pods=pod_changes,
+                marks=pods,
+                first_round=first_round,
             )
             words = NodeExplainer(views, cluster, bus.healths[cluster.cluster])
             others = [other.kube_pods for other in clusters if other is not cluster]
             locked = partial(lock, config, client, cluster, leadership, words, views=views, others=others)
             rebooted = partial(reboot, config, views, cluster, leadership, kube=kube)
-            alive = partial(send_heartbeats, views, cluster, leadership)
+            alive = partial(send_heartbeats, views, cluster, leadership, first_round)
             tasks.start_soon(persistently, f"tell {cluster.cluster}", published)
             tasks.start_soon(persistently, f"be alive for {cluster.cluster}", alive)
             tasks.start_soon(persistently, f"lock {cluster.cluster}", locked)
@@ -136,8 +146,12 @@ async def publish(
     kube: FencedKube,
     pods: Changes,
     marks: PodController,
+    first_round: anyio.Event,
 ) -> None:
-    """Keep one Slurm cluster and its NodeSet Pods told of each other, until cancelled."""
+    """Keep one Slurm cluster and its NodeSet Pods told of each other, until cancelled.
+
+    *first_round* is set when all Pods that the bus knew were looked at once.
+    """
     writer = StateWriter(cluster.bus, cluster.kube_pods, fence=leadership)
     states = PodStatePublisher(
         views,
@@ -150,7 +164,8 @@ async def publish(
     )
     await cluster.kube_pods.complete()  # It says what was known before: without it nothing can be told.
     woken_by = [cluster.bus.recovery, cluster.kube_pods.recovery]
-    loop = KeyLoop(f"states-{cluster.cluster}", awaiting_rights(states.settle), woken_by=woken_by)
+    look = FirstRound(cluster.kube_pods.keys(), first_round).within(awaiting_rights(states.settle))
+    loop = KeyLoop(f"states-{cluster.cluster}", look, woken_by=woken_by)
     slices = SlicePublisher(views, StateWriter(cluster.bus, cluster.slices, fence=leadership), leadership)
     slice_loop = KeyLoop(
         f"slices-{cluster.cluster}", slices.settle, woken_by=[cluster.bus.recovery, cluster.slices.recovery]

@@ -1,7 +1,7 @@
 """The side of the service that needs the bus: one connection, and for each Slurm cluster its views."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from sunk_nodeset_controller.slurm_health import SlurmHealth
 from sunk_runtime.clock import now
 from sunk_runtime.errors import ConflictError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.keys import Handle
 from sunk_runtime.leases import Leadership
 from sunk_runtime.rights import require_rights
 from sunk_runtime.views import StateView, following
@@ -132,26 +133,63 @@ async def persistently(what: str, work: Callable[[], Awaitable[None]]) -> None:
         await anyio.sleep(AGAIN_S)
 
 
-log = logging.getLogger(__name__)
-
 HEARTBEAT_S: Final = 10.0
 
 
-async def send_heartbeats(views: KubeViews, cluster: ClusterViews, leadership: Leadership) -> None:
+async def send_heartbeats(
+    views: KubeViews,
+    cluster: ClusterViews,
+    leadership: Leadership,
+    published: anyio.Event,
+    every_s: float = HEARTBEAT_S,
+) -> None:
     """Say to those of one Slurm cluster that we lead and see Kubernetes, until cancelled.
 
-    What does not change is not told again, and may be old.
+    What does not change is not told again, and may be old. So we say nothing before *published*, when all
+    Pods that the bus knows were looked at once, nor while the API server does not say what changes.
     """
     view = StateView(cluster.bus, cluster.cluster, KubeWatchState)
     writer = StateWriter(cluster.bus, view, fence=leadership)
     async with following(view):
+        await published.wait()
         while True:
             await view.complete()
             await views.complete()
             moment = now()
             state = KubeWatchState(changed=moment, seen=moment)
             try:
+                views.require_current()
                 await writer.record(subjects.LEADER_KEY, state, revision=view.revision(subjects.LEADER_KEY))
             except (ConflictError, TransientError) as error:
                 log.warning("no sign of life", extra={"cluster": cluster.cluster, "error": str(error)})
-            await anyio.sleep(HEARTBEAT_S)
+            await anyio.sleep(every_s)
+
+
+class FirstRound:
+    """The first looks at some keys: *done* is set when each key had one that ended."""
+
+    def __init__(self, keys: Iterable[str], done: anyio.Event) -> None:
+        self._left = set(keys)
+        self._done = done
+        self._looked("")
+
+    def within(self, handle: Handle) -> Handle:
+        """Return *handle* that counts."""
+
+        async def look(key: str) -> float | None:
+            is_looked = True  # Also if it is refused: one Pod must not keep us silent about all others.
+            try:
+                return await handle(key)
+            except (ConflictError, TransientError):
+                is_looked = False
+                raise
+            finally:
+                if is_looked:
+                    self._looked(key)
+
+        return look
+
+    def _looked(self, key: str) -> None:
+        self._left.discard(key)
+        if not self._left:
+            self._done.set()

@@ -6,6 +6,8 @@ import anyio
 
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient
+from sunk_kube.errors import KubeUnavailableError
+from sunk_kube.following import STALE_S
 from sunk_kube.node_slices import NodeSlice
 from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Node, condition
@@ -52,6 +54,14 @@ class KubeViews:
     def is_complete(self) -> bool:
         """All of them have read their whole lists."""
         return all(view.is_complete for view in self._all)
+
+    def require_current(self, silent_max_s: float = STALE_S) -> None:
+        """Raise `KubeUnavailableError` while one of the views does not learn what changes."""
+        self.require_complete()
+        for view in self._all:
+            if view.age_s > silent_max_s:
+                what = f"no message about {view.resource.plural} for {view.age_s:.0f} s"
+                raise KubeUnavailableError(what)
 
     async def complete(self) -> None:
         """Return when all of them have read their whole lists."""
