@@ -35,8 +35,8 @@ WATCH_S: Final = (60.0, 90.0)
 """How long one watch lasts. Short: that a connection died without a word is noticed at its end only."""
 SILENCE_MARGIN_S: Final = 5.0
 STALE_S: Final = WATCH_S[1] + 2 * SILENCE_MARGIN_S
-"""Where nothing changes, the API server says something at least when a watch begins. After a longer silence it
-is not known what has changed."""
+"""Where nothing changes, the API server says something at least when a watch begins. After a longer silence
+it is not known what has changed."""
 SHORTEST_S: Final = 1.0
 """A watch that ends before is a failure, though it ends well: to begin again at once would be a hot loop."""
 BACKOFF_FIRST_S: Final = 0.5

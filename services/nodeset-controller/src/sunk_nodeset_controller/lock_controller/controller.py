@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -147,9 +146,13 @@ async def _take_off(
     found = left_over(unowned, known, snapshotter.views.cluster, nodes.taint)
     for node in found:
         if node.metadata.name in suspects:
-            log.warning("leftover lock removed", extra={"kube_node": node.metadata.name})
-            with suppress(ConflictError):  # Somebody has just written it: the next round looks again.
+            name = {"kube_node": node.metadata.name}
+            try:  # One Node that may not be written keeps no other locked: the next round looks again.
                 await nodes.take_off(node)
+            except SunkError as error:
+                log.warning("leftover lock not removed", extra={**name, "error": str(error)})
+            else:
+                log.warning("leftover lock removed", extra=name)
     return {node.metadata.name for node in found}
 
 
