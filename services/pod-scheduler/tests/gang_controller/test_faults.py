@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodesets import KubePodState
-from sunk_events.placements import Gang, GangMember, PlacementState
+from sunk_events.placements import Gang, GangMember, PlacementPhase, PlacementState
 from sunk_kube.objects import KubeObject, ObjectMeta, OwnerReference
 from sunk_kube.pods import ContainerPort, Pod, PodStatus
 from sunk_kube.testing import node
@@ -46,6 +46,7 @@ from sunk_pod_scheduler.gangs.job_shape import shape
 from sunk_pod_scheduler.gangs.member_states import member_states_behind
 from sunk_pod_scheduler.gangs.model import (
     BindMembers,
+    GangAction,
     GangSeen,
     MemberSeen,
     Notify,
@@ -840,6 +841,83 @@ def test_a_gang_whose_job_is_missing_stays_while_nothing_tells_and_goes_where_ot
     ends = decide_gang(look(members, told.state, job=JobGone(is_forgotten=True)), LATER, Limits())
     assert isinstance(ends, Record)
     assert ends.state.phase == "ending"
+
+
+GONE = [JobGone(), JobGone(is_lost=True), JobGone(is_forgotten=True), JobGone(is_taken=True)]
+
+
+@pytest.mark.parametrize("gone", GONE)
+@pytest.mark.parametrize("bound", [1, 4], ids=["one member is bound", "all are"])
+def test_a_gang_that_is_bound_is_treated_so_when_its_job_is_lost_though_that_is_not_stored(
+    gone: JobGone, bound: int
+) -> None:
+    started = replace(stored(4), phase="started")
+    members = {f"u{i}": member(i, kube_node=f"k{i}" if i < bound else "") for i in range(4)}
+
+    first = decide_gang(look(members, started, job=gone), T0, Limits())
+
+    assert isinstance(first, ReportLoss)
+    assert (first.state.phase, first.state.lost, first.state.bound) == ("bound", T0, T0)
+    assert first.state.roster == started.roster
+    after = decide_gang(look(members, first.state, job=JobGone()), LATER, Limits())
+    assert isinstance(after, (Wait, ReportLoss))
+
+
+def test_a_gang_that_is_bound_has_the_seats_of_its_pods_where_the_bus_has_an_older_store_and_slurm_too() -> (
+    None
+):
+    released = replace(stored(2), phase="released")
+    assert released.roster is not None
+    seats = tuple(replace(one, node="") for one in released.roster.members)
+    released = replace(released, roster=replace(released.roster, members=seats))
+    claim = Claim(job=JOB, attempt=0, job_mark="verified")
+    members = {f"u{i}": member(i, kube_node=f"k{i}") for i in range(2)}
+    members = {
+        uid: replace(one, node=f"n{one.index}", pod=replace(one.pod, claim=claim))
+        for uid, one in members.items()
+    }
+
+    def after(there: Mapping[str, MemberSeen], record: PlacementState) -> GangAction:
+        return decide_gang(replace(look(there, record, job=JobGone()), kube_nodes={}), T0, Limits())
+
+    first = after(members, released)
+    assert isinstance(first, Record)
+    assert (first.state.phase, first.state.roster) == ("released", stored(2).roster)
+    assert isinstance(after(members, first.state), ReportLoss)
+    elsewhere = {**members, "u1": replace(members["u1"], node="")}
+    half = after(elsewhere, released)
+    assert isinstance(half, Record)
+    assert half.state.phase == "released"
+    assert isinstance(after(elsewhere, half.state), Wait)  # Where the other one runs nobody can say.
+
+
+class Lost(NoJobs):
+    """slurmctld has lost every job, and its other jobs tell so."""
+
+    async def outcome_of(self, gone: JobGone, job: int, _owner: Owner, ran: datetime | None) -> JobGone:
+        assert (job, ran) == (102, T0)  # Then Slurm had it: that is when the placement was stored.
+        return replace(gone, is_lost=True)
+
+
+@pytest.mark.parametrize("phase", ["submitted", "released", "started"])
+async def test_a_look_at_a_gang_that_is_bound_though_that_is_not_stored_asks_where_it_runs_and_of_its_job(
+    phase: PlacementPhase,
+) -> None:
+    pods, placements, kube_pods = MemoryPods(claiming(0, 1, 102), claiming(1, 1, 102)), Held(), Held()
+    ring = gang_of(pods.pods["u0"])
+    placements.found[ring] = replace(placement(phase, job=102, attempt=1), uid=ring, roster=seats(""))
+    kube_pods.found.update({f"n{number}": of_nodeset(number) for number in range(2)})
+    eyes = snapshotter(pods, placements, 2, slurm=Lost(), kube_pods=kube_pods)
+    eyes.index.learn()
+
+    seen, _ = await eyes.look(ring)
+
+    assert {uid: one.node for uid, one in seen.members.items()} == {"u0": "n0", "u1": "n1"}
+    assert seen.job == JobGone(is_lost=True)
+    first = decide_gang(seen, T0, Limits())
+    assert isinstance(first, Record)
+    assert first.state.roster is not None
+    assert [(one.uid, one.node) for one in first.state.roster.members] == [("u1", "n1"), ("u0", "n0")]
 
 
 def test_members_that_a_finalizer_keeps_are_off_their_nodes_once_their_containers_have_ended() -> None:

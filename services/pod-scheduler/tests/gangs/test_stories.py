@@ -116,21 +116,23 @@ class Cluster:
         is_bound = any(one.is_on_node and one.pod.claim == claimed for one in members.values())
         record = believed(self.record, claimed, is_bound=is_bound)
         number = record.job if record is not None else claimed.job if claimed is not None else None
+        found, roster = self._job(number), None if record is None else record.roster
+        seated = {member.uid for member in (() if roster is None else roster.members) if member.node}
         return GangSeen(
             uid=GANG,
             kind="Job",
             namespace="default",
             name="train",
             size=SIZE - len(self.done),
-            members={uid: one if record is None else replace(one, node="") for uid, one in members.items()},
+            members={uid: replace(one, node="") if uid in seated else one for uid, one in members.items()},
             placement=record,
             is_overtaken=record is not self.record,
             seats=dict(self.seats) if record is self.record else {},
-            job=self._job(number),
-            ungranted=self._ungranted(self._job(number)) if record is not None else (),
+            job=found,
+            ungranted=self._ungranted(found) if record is not None else (),
             announced_on=NODES[0] if number in self.announced else "",
             is_release_requested=number in self.releasing,
-            kube_nodes={node: f"kube-{node}" for node in NODES},
+            kube_nodes={node: f"kube-{node}" for node in (found.nodes if isinstance(found, JobSeen) else ())},
         )
 
     def _ungranted(self, found: AnyJob) -> tuple[LockState, ...] | None:
@@ -186,6 +188,9 @@ class Cluster:
             assert found.placement is not None
             assert found.placement.phase == "ending"
         if isinstance(action, Record) and action.state.phase == "ending":
+            if isinstance(found.job, JobGone) and not found.job.has_ended and found.placement is not None:
+                # Nothing ends a gang that runs, and has all its Pods, because Slurm does not know its job.
+                assert found.placement.lost is not None or not self.has_enough(found)
             is_known = not isinstance(found.job, JobUnknown) or found.is_release_requested
             assert is_known or not self.has_enough(found)
 

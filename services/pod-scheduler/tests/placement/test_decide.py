@@ -45,7 +45,15 @@ from sunk_pod_scheduler.placement.limits import (
     Limits,
     backoff_s,
 )
-from sunk_pod_scheduler.placement.lost_jobs import LEAVES, given_away, has_old_number, is_replaced, why
+from sunk_pod_scheduler.placement.lost_jobs import (
+    LEAVES,
+    given_away,
+    has_old_number,
+    is_in_doubt,
+    is_replaced,
+    ran,
+    why,
+)
 from sunk_pod_scheduler.placement.marks import Claim
 from sunk_pod_scheduler.placement.model import (
     AnyJob,
@@ -635,6 +643,45 @@ def test_a_job_that_was_forgotten_while_others_were_not_ends_its_pod_unless_its_
     assert phase_after(again) == "Record submitted"
 
 
+@pytest.mark.parametrize("gone", [GONE, VANISHED, FORGOTTEN, JobGone(is_taken=True)])
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pytest.param(placement("started", node=SLURM_NODE), id="bound, and that is not stored yet"),
+        pytest.param(placement("released"), id="the bus has an older store"),
+        pytest.param(placement("submitted"), id="and a still older one"),
+    ],
+)
+def test_a_pod_that_is_bound_is_treated_so_when_its_job_is_lost_though_that_is_not_stored(
+    stored: PlacementState, gone: JobGone
+) -> None:
+    found = replace(seen(BOUND, stored, gone), slurm_node=SLURM_NODE)
+
+    first = act(found)
+
+    assert isinstance(first, ReportLoss)
+    is_bound = replace(placement("bound", node=SLURM_NODE), bound=T0)
+    assert first.state == replace(is_bound, lost=T0, reason=why(gone, is_bound, is_orphan=False))
+    if not stored.node:
+        assert act(replace(found, slurm_node="")) == Wait(ASK_AGAIN_S)  # Where it runs nobody can say.
+
+
+def test_what_became_of_the_job_is_asked_as_soon_as_a_pod_is_bound_though_that_is_not_stored() -> None:
+    for phase in ("submitted", "released", "started", "bound"):
+        stored = placement(phase, node=SLURM_NODE)
+        assert is_in_doubt(BOUND, stored, GONE)
+        assert ran(stored) == T0  # Then Slurm had its job.
+        assert not is_in_doubt(pod(), stored, GONE)
+    assert not is_in_doubt(BOUND, placement("ending", node=SLURM_NODE), GONE)
+    assert ran(LOST) is None
+
+
+def test_a_pod_that_others_bound_to_another_node_than_its_seat_goes_with_its_job() -> None:
+    elsewhere = seen(pod(kube_node="node9"), placement("started", node=SLURM_NODE), GONE)
+
+    assert phase_after(act(elsewhere)) == "Record ending"
+
+
 def test_a_job_that_ended_as_accounting_says_ends_its_pod_at_once() -> None:
     for state in (placement("bound", node=SLURM_NODE), LOST):
         ended = act(seen(BOUND, state, JobGone(has_ended=True)))
@@ -1181,6 +1228,17 @@ def test_a_pod_that_is_not_bound_is_never_deleted_by_a_placement_that_has_not_bo
         assert found.placement is not None
         assert found.pod is not None
         assert found.placement.phase in {"bound", "ending"} or found.pod.kube_node
+
+
+@given(anything, st.sampled_from(["submitted", "released", "started", "bound"]), moments)
+def test_no_pod_on_its_node_is_deleted_because_its_job_is_missing_and_nothing_tells_why(
+    found: Observed, phase: Literal["submitted", "released", "started", "bound"], now: datetime
+) -> None:
+    runs = replace(found, pod=BOUND, placement=placement(phase, node=SLURM_NODE), kube_node=KUBE_NODE)
+    action = decide(replace(runs, job=GONE), now, LIMITS)
+
+    assert isinstance(action, ReportLoss)
+    assert (action.state.phase, action.state.node) == ("bound", SLURM_NODE)
 
 
 @given(anything)

@@ -79,7 +79,7 @@ class Cluster:
             job=self._job(number),
             announced_on=SLURM_NODE if number in self.announced else "",
             kube_node=KUBE_NODE if stored is not None and stored.node else "",
-            slurm_node=SLURM_NODE if stored is None and is_bound else "",
+            slurm_node=SLURM_NODE if is_bound and not (stored and stored.node) else "",
             is_release_requested=number in self.releasing,
         )
 
@@ -266,10 +266,13 @@ def judge_step(found: Observed, action: Action) -> None:
         assert not is_well or found.is_release_requested
         is_lost = isinstance(found.job, JobGone) and not found.job.has_ended
         if is_lost and found.placement is not None and not found.is_release_requested:
-            assert found.placement.lost is not None or found.placement.phase != "bound"
+            assert found.placement.lost is not None
 
     is_untold = found.job == JobGone() and not found.is_release_requested and not gone
-    if is_untold and found.placement is not None and found.placement.phase == "bound":
+    is_bound = found.pod is not None and bool(found.pod.kube_node)
+    has_job = found.placement is not None and found.placement.job is not None
+    is_placed = found.placement is not None and found.placement.lost is None
+    if is_untold and is_bound and has_job and is_placed:
         assert isinstance(action, (ReportLoss, Wait))
 
 

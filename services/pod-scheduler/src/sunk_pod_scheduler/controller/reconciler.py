@@ -211,7 +211,9 @@ class Reconciler:
             announced_on=announced_on,
             ungranted=self._ungranted(uid, placement, shown, job, has_begun=bool(announced_on)),
             kube_node=kube_node,
-            slurm_node=self._slurm_node(shown.kube_node) if shown and placement is None else "",
+            slurm_node=self._slurm_node(shown.kube_node)
+            if shown and not (placement and placement.node)
+            else "",
             node_problem=why,
             has_old_number=lost_jobs.has_old_number(job, placement, self._placement_index.of_number, now()),
             given_away=given_away,

@@ -102,7 +102,7 @@ class GangSnapshotter:
         done = 0
         for uid, pod in in_reading_order(pods):  # The first have the room for lists of nodes.
             done += 1 if self.index.as_before(pod) else reading_cost(pod)
-            members[uid] = lists.shared(self._member(gang, pod, record, aids))
+            members[uid] = lists.shared(self._member(gang, pod, aids))
             if done >= SLICE:
                 await checkpoint()
                 done = 0
@@ -204,11 +204,11 @@ class GangSnapshotter:
             nodes=cache(lambda: {state.kube_node: state.pod for state in self._views.kube_pods.values()}),
         )
 
-    def _member(self, gang: str, pod: Pod, record: PlacementState | None, aids: _Aids) -> MemberSeen:
+    def _member(self, gang: str, pod: Pod, aids: _Aids) -> MemberSeen:
         found = self.index.as_before(pod) or self._member_now(gang, pod)
         self.index.remember(pod, found)
-        if record is None:
-            return on_its_node(found, aids.nodes()) if pod.spec.node_name else found
+        if pod.spec.node_name and not aids.seats.get(pod.metadata.uid):
+            return on_its_node(found, aids.nodes())
         why = self._problem(pod, found.pod.asked, aids)
         return replace(found, node_problem=why) if why else found
 

@@ -19,16 +19,8 @@ from sunk_pod_scheduler.gangs.assembly import form, full
 from sunk_pod_scheduler.gangs.member_states import member_states_behind
 from sunk_pod_scheduler.gangs.model import DeleteMembers, GangAction, GangSeen, Notify, SubmitGang
 from sunk_pod_scheduler.gangs.ranks import distinct, fitted, ordered, seated, unseated
-from sunk_pod_scheduler.gangs.running import (
-    are_enough,
-    bind,
-    bound,
-    ends,
-    exit_code,
-    left,
-    occupied,
-    seats_from_pods,
-)
+from sunk_pod_scheduler.gangs.running import bind, bound, ends, lost
+from sunk_pod_scheduler.gangs.seats import are_enough, exit_code, is_on_node, left, occupied, seats_from_pods
 from sunk_pod_scheduler.placement import node_locks
 from sunk_pod_scheduler.placement.actions import (
     Action,
@@ -100,6 +92,10 @@ def _placing(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, 
     ):
         return _binding(seen, record, gang, job, now)
     pod = _together(seen, record, gang)
+    if isinstance(job, JobGone) and not job.has_ended and pod.kube_node and record.job and not is_lost:
+        if any(not member.node and is_on_node(seen, member) for member in gang.members):
+            return Wait(ASK_AGAIN_S)  # Nothing tells where it runs.
+        return lost(seen, job, replace(record, phase="bound"), gang, now, limits)
     return _of_gang(_as_one(seen, record, pod, now, limits), seen, gang, pod, now)
 
 

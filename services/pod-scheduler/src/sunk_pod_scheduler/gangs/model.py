@@ -46,7 +46,7 @@ class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
     wanted: ValidatedPod | None = None
     """What it asks of Slurm; None where something is wrong with it."""
     node: str = ""
-    """The Slurm node of the Node that it is bound to."""
+    """The Slurm node of the Node that it is bound to, where no seat says which it is to have."""
     wish: bytes = b""
     """Digest of what it asks of its Node."""
     host_ports: frozenset[tuple[str, int]] = frozenset()

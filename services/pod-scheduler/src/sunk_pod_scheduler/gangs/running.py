@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -11,17 +10,15 @@ from sunk_events.placements import Gang, GangMember, PlacementState
 from sunk_pod_scheduler.gangs.job_shape import shape
 from sunk_pod_scheduler.gangs.model import BindMembers, GangAction, GangSeen, MemberSeen, Message, Notify
 from sunk_pod_scheduler.gangs.ranks import distinct
+from sunk_pod_scheduler.gangs.seats import are_enough, exit_code, is_on_node, is_well, left, occupied, vacated
 from sunk_pod_scheduler.placement import lost_jobs
 from sunk_pod_scheduler.placement.actions import Record, ReportLoss, Wait
 from sunk_pod_scheduler.placement.end_reasons import cause, forgotten, release_requested, requeued
 from sunk_pod_scheduler.placement.heartbeat import check_heartbeat
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, LOOK_AGAIN_S, Limits
-from sunk_pod_scheduler.placement.marks import Claim
 from sunk_pod_scheduler.placement.model import JobGone, JobSeen, JobUnknown
 from sunk_pod_scheduler.placement.transitions import ending
 from sunk_pod_scheduler.reasons import PodReason
-
-_SHOWN: Final = 4
 
 
 def bound(  # noqa: PLR0911 - a table of cases
@@ -41,7 +38,7 @@ def bound(  # noqa: PLR0911 - a table of cases
             return _replaced(seen, record, gang, now, limits)
         if not are_enough(seen, gang):
             return ends(record, f"{gone} left the gang", now, exit_code=exit_code(seen, gang))
-        thinned = tuple(_vacated(seen, member, now) for member in gang.members)
+        thinned = tuple(vacated(seen, member, now) for member in gang.members)
         if thinned != gang.members:
             return Record(state=replace(record, roster=replace(gang, members=thinned)))
     if isinstance(seen.job, JobUnknown):
@@ -52,49 +49,6 @@ def bound(  # noqa: PLR0911 - a table of cases
     return replacements or check_heartbeat(
         seen.heartbeat, seen.listening, record, now, limits, are_many=seen.are_many_silent
     )
-
-
-def seats_from_pods(seen: GangSeen, record: PlacementState, gang: Gang) -> Gang:
-    """Return *gang* as its Pods remember it, where what is stored is older: a running member has its seat.
-
-    A Pod that is on a Node of the stored job, and claims that job, was bound by us, and has its rank. Any
-    seat was stored before.
-    """
-    nodes = {kube_node: node for node, kube_node in seen.kube_nodes.items()}
-    bound = {
-        uid: one
-        for uid, one in seen.members.items()
-        if one.is_well and one.pod.kube_node in nodes and _claims(one.pod.claim, record)
-    }
-    seats = {member.uid for member in gang.members}
-    replacements = {one.rank: one for uid, one in bound.items() if uid not in seats}
-    members: list[GangMember] = []
-    for rank, member in enumerate(gang.members):
-        is_free = not _is_well(seen, member) and not _is_on_node(seen, member)
-        one = replacements.get(rank) if is_free else bound.get(member.uid)
-        node = "" if one is None else nodes[one.pod.kube_node]
-        if one is None or member.node not in {"", node} or (member.node and not is_free):
-            members.append(member)
-        else:
-            members.append(replace(member, uid=one.uid, pod=one.pod.name, node=node, vacant=None))
-    return replace(gang, members=tuple(members))
-
-
-def _claims(claim: Claim | None, record: PlacementState) -> bool:
-    made = None if claim is None or not claim.is_signed else (claim.attempt, claim.job)
-    return made == (record.attempt, record.job)
-
-
-def left(seen: GangSeen, gang: Gang) -> str:
-    """Return which members are dead or dying, for people; empty where all is well."""
-    names = [member.pod for member in gang.members if not _is_well(seen, member)]
-    return f"Pod {_listed(names)}" if names else ""
-
-
-def are_enough(seen: GangSeen, gang: Gang) -> bool:
-    """Whether the gang may go on with the members that it has."""
-    least = gang.min_available or len(gang.members)
-    return sum(_is_well(seen, member) for member in gang.members) >= least
 
 
 def ends(record: PlacementState, reason: str, now: datetime, *, exit_code: int = 0) -> Record:
@@ -115,23 +69,13 @@ def bind(seen: GangSeen, gang: Gang, locking: Collection[str] = ()) -> BindMembe
     return BindMembers(gang=gang, kube_nodes=unbound) if unbound else None
 
 
-def _is_well(seen: GangSeen, member: GangMember) -> bool:
-    found = seen.members.get(member.uid)
-    return member.has_succeeded or (found is not None and (found.is_well or found.has_succeeded))
-
-
 def _is_done(seen: GangSeen, gang: Gang) -> bool:
     """Whether all have succeeded; of a gang that may run with fewer, all who were left."""
     return any(member.has_succeeded for member in gang.members) and all(
         member.has_succeeded
-        or (gang.min_available and member.vacant is not None and not _is_on_node(seen, member))
+        or (gang.min_available and member.vacant is not None and not is_on_node(seen, member))
         for member in gang.members
     )
-
-
-def _vacated(seen: GangSeen, member: GangMember, now: datetime) -> GangMember:
-    """Return *member* with the moment from which its seat is empty, if it has died."""
-    return member if member.vacant or _is_well(seen, member) else replace(member, vacant=now)
 
 
 def _noted(member: GangMember, found: MemberSeen | None) -> GangMember:
@@ -147,7 +91,7 @@ def _without_job(  # noqa: PLR0911 - a table of cases
     job = seen.job
     match job:
         case JobGone(has_ended=False):  # Whoever asks for its end: a job that ends is known to Slurm.
-            return _lost(seen, job, record, gang, now, limits)
+            return lost(seen, job, record, gang, now, limits)
         case JobUnknown() if seen.is_release_requested:
             return Wait(ASK_AGAIN_S)
         case _ if seen.is_release_requested:
@@ -164,7 +108,7 @@ def _without_job(  # noqa: PLR0911 - a table of cases
             return None
 
 
-def _lost(  # noqa: PLR0917 - what it is, then what it knows
+def lost(  # noqa: PLR0917 - what it is, then what it knows
     seen: GangSeen, job: JobGone, record: PlacementState, gang: Gang, now: datetime, limits: Limits
 ) -> GangAction:
     """Slurm does not know its job: a gang that is whole goes the way of a single Pod."""
@@ -179,28 +123,6 @@ def _lost(  # noqa: PLR0917 - what it is, then what it knows
             return Wait(ASK_AGAIN_S)  # There is nothing else that it does.
 
 
-def occupied(seen: GangSeen, gang: Gang, now: datetime) -> Gang:
-    """Return *gang* without the nodes of seats that are empty: they may be others' by now.
-
-    A member that left and was not noted yet has no seat either: nobody holds it for the gang's next job.
-    """
-    noted = (_vacated(seen, member, now) for member in gang.members)
-    members = tuple(
-        replace(one, node="") if one.is_empty and not _is_on_node(seen, one) else one for one in noted
-    )
-    return replace(gang, members=members) if any(one.node for one in members) else gang
-
-
-def exit_code(seen: GangSeen, gang: Gang) -> int:
-    """Return with what the first member that failed has failed.
-
-    A member that was deleted has not failed: how its program answers SIGTERM says nothing of its work, and
-    its workload may be done with it.
-    """
-    found = (one.pod for member in gang.members if (one := seen.members.get(member.uid)) is not None)
-    return next((pod.exit_code for pod in found if pod.exit_code and not pod.is_terminating), 0)
-
-
 def _replaced(
     seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits
 ) -> GangAction:
@@ -211,17 +133,17 @@ def _replaced(
     members = list(gang.members)
     replacements = _replacements(seen, gang)
     for rank, member in enumerate(members):
-        if _is_well(seen, member):
+        if is_well(seen, member):
             continue
         waiting = replacements.get(member.index)
-        if waiting and member.node and not _is_on_node(seen, member):
+        if waiting and member.node and not is_on_node(seen, member):
             heir = waiting.popleft()
             members[rank] = replace(member, uid=heir.uid, pod=heir.pod.name, vacant=None)
         else:
-            members[rank] = _vacated(seen, member, now)
+            members[rank] = vacated(seen, member, now)
     if tuple(members) != gang.members:
         return Record(state=replace(record, roster=replace(gang, members=tuple(members))))
-    since = min(one.vacant for one in members if one.vacant is not None and not _is_well(seen, one))
+    since = min(one.vacant for one in members if one.vacant is not None and not is_well(seen, one))
     due = since + timedelta(seconds=limits.gang_wait_s)
     if now >= due and not are_enough(seen, gang):
         return ends(record, f"{left(seen, gang)} was not replaced", now, exit_code=exit_code(seen, gang))
@@ -231,11 +153,6 @@ def _replaced(
 def _seated(seen: GangSeen, gang: Gang) -> Iterable[MemberSeen]:
     found = (seen.members.get(member.uid) for member in gang.members)
     return [one for one in found if one is not None]
-
-
-def _is_on_node(seen: GangSeen, member: GangMember) -> bool:
-    found = seen.members.get(member.uid)
-    return found is not None and found.is_on_node
 
 
 def _replacements(seen: GangSeen, gang: Gang) -> dict[str, deque[MemberSeen]]:
@@ -293,8 +210,3 @@ def _bind_replacements(seen: GangSeen, record: PlacementState, gang: Gang) -> Ga
         for one in replacements
     }
     return Notify(notes=notes, after_s=LOOK_AGAIN_S)
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

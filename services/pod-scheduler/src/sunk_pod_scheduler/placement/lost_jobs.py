@@ -64,9 +64,9 @@ def without_job(
 
 
 def ran(placement: PlacementState) -> datetime | None:
-    """Return a moment in which the job of a bound Pod ran; None where that is not known any more."""
-    if placement.bound is None and placement.phase == "bound" and placement.lost is None:
-        return placement.changed  # Stored by an earlier version.
+    """Return a moment in which Slurm had the job of a bound Pod; None where that is not known any more."""
+    if placement.bound is None and placement.lost is None:
+        return placement.changed  # That the Pod was bound is not stored yet, or an earlier version stored it.
     return placement.bound
 
 
@@ -74,7 +74,7 @@ def is_in_doubt(pod: PodSeen, placement: PlacementState, job: AnyJob) -> bool:
     """Whether it has to be found out what became of the job of a Pod that runs."""
     is_gone = isinstance(job, JobGone) and not job.has_ended and placement.job is not None
     runs = bool(pod.kube_node) and not pod.is_over and not pod.is_terminating
-    return is_gone and runs and (placement.phase == "bound" or placement.lost is not None)
+    return is_gone and runs and placement.phase not in {"ending", "ended"}
 
 
 def why(gone: JobGone, placement: PlacementState, *, is_orphan: bool) -> str:

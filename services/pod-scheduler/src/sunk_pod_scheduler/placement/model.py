@@ -199,7 +199,7 @@ class Observed(Seen, frozen=True, kw_only=True):
     kube_node: str = ""
     """The Node of the placeholder's Slurm node; empty while it is not known."""
     slurm_node: str = ""
-    """Where nothing is stored of a Pod that is on a Node: the Slurm node of that Node."""
+    """Where no node is stored of a Pod that is on a Node: the Slurm node of that Node."""
     node_problem: str = ""
     """Why the Pod may not be bound to that Node."""
 

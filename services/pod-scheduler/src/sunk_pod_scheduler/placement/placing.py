@@ -55,6 +55,8 @@ def placing(  # noqa: C901, PLR0911, PLR0912 - a table of cases
             return Wait(ASK_AGAIN_S)
         case JobGone(has_ended=False) if pod.kube_node and placement.lost is not None:
             return lost_jobs.once_more(placement, now)
+        case JobGone(has_ended=False) if pod.kube_node:
+            return _lost_before_bound_was_stored(seen, pod, placement, job, now, limits)
         case JobGone():
             return without(pod, placement, forgotten(placement.job), now)
         case JobSeen() if pod.kube_node and lost_jobs.was_not_launched(placement, job):
@@ -109,6 +111,19 @@ def _unsubmitted(seen: Observed, pod: PodSeen, placement: PlacementState, now: d
         wait_s = lost_jobs.soon_s(wait_s, placement)
     due = placement.changed + timedelta(seconds=wait_s)
     return Submit(placement.attempt) if now >= due else Wait((due - now).total_seconds())
+
+
+def _lost_before_bound_was_stored(  # noqa: PLR0917 - what is seen, then what it knows
+    seen: Observed, pod: PodSeen, placement: PlacementState, job: JobGone, now: datetime, limits: Limits
+) -> Action:
+    """The Pod is on a Node, whatever is stored, and Slurm does not know its job: as of one that is bound."""
+    if placement.node and seen.kube_node not in {"", pod.kube_node}:
+        return bound_alone(placement, now)
+    node = placement.node or seen.slurm_node
+    if not node:
+        return Wait(ASK_AGAIN_S)
+    bound = replace(placement, phase="bound", node=node, kube_node=pod.kube_node)
+    return lost_jobs.without_job(job, bound, now, limits, is_orphan=seen.is_release_requested)
 
 
 def _renumbered(pod: PodSeen, placement: PlacementState, now: datetime) -> Record:
