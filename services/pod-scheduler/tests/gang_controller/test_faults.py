@@ -843,6 +843,97 @@ def test_a_gang_whose_job_is_missing_stays_while_nothing_tells_and_goes_where_ot
     assert ends.state.phase == "ending"
 
 
+def remembering(count: int, terms: GangOptions | None = None) -> dict[str, MemberSeen]:
+    """Return members that run, as their Pods alone tell it."""
+    claim = Claim(job=JOB, attempt=3, job_mark="verified")
+    members = (member(i, kube_node=f"k{i}", terms=terms) for i in range(count))
+    return {
+        one.uid: replace(
+            one,
+            node=f"n{one.index}",
+            published_size=count,
+            rank=int(one.index),
+            pod=replace(one.pod, claim=claim),
+        )
+        for one in members
+    }
+
+
+def settled(
+    members: Mapping[str, MemberSeen],
+    found: AnyJob,
+    **more: Any,  # noqa: ANN401 - as `look`
+) -> tuple[PlacementState, tuple[GangMember, ...]]:
+    """Return what is stored of a gang, of which nothing was, once there is nothing more to store."""
+    record: PlacementState | None = None
+    while True:
+        action = decide_gang(look(members, record, job=found, announced_on="n0", **more), T0, Limits())
+        if not isinstance(action, (Record, ReportLoss)) or action.state == record:
+            assert record is not None
+            assert record.roster is not None
+            return record, record.roster.members
+        record = action.state
+
+
+def seat_of(index: int) -> GangMember:
+    return GangMember(uid=f"u{index}", pod=f"p{index}", index=str(index), node=f"n{index}")
+
+
+RUNS_ON_FOUR = job(nodes=("n0", "n1", "n2", "n3"), is_marked_started=True)
+
+
+@pytest.mark.parametrize("found", [RUNS_ON_FOUR, JobGone()], ids=["its job runs", "and its job is missing"])
+def test_a_lost_bucket_takes_no_gang_of_which_one_has_done_its_work(found: AnyJob) -> None:
+    members = remembering(4)
+    done = members["u3"]
+    members["u3"] = replace(done, pod=replace(done.pod, is_over=True, exit_code=0))
+
+    record, seats = settled(members, found, size=3, declared=4)
+
+    assert (record.phase, record.job) == ("bound", JOB)
+    assert seats == (*(seat_of(i) for i in range(3)), replace(seat_of(3), has_succeeded=True))
+
+
+@pytest.mark.parametrize("dead", range(4))
+@pytest.mark.parametrize("found", [RUNS_ON_FOUR, JobGone()], ids=["its job runs", "and its job is missing"])
+def test_a_lost_bucket_takes_no_gang_that_may_run_with_fewer_whichever_had_died(
+    found: AnyJob, dead: int
+) -> None:
+    members = remembering(4, GangOptions(min_available=2))
+    del members[f"u{dead}"]
+
+    record, seats = settled(members, found, size=4)
+
+    assert (record.phase, record.job) == ("bound", JOB)
+    vacant = GangMember(uid="", pod="", vacant=T0)
+    assert seats == tuple(vacant if i == dead else seat_of(i) for i in range(4))
+    aligned = look(members, record, job=found).seats
+    assert {(uid, seat.rank) for uid, seat in aligned.items()} == {
+        (f"u{i}", i) for i in range(4) if i != dead
+    }
+
+
+def test_a_member_that_still_leaves_its_node_when_the_bucket_is_lost_is_waited_for() -> None:
+    members = remembering(4, GangOptions(min_available=2))
+    members["u1"] = replace(members["u1"], pod=replace(members["u1"].pod, is_terminating=True))
+    members["u2"] = replace(members["u2"], terms=GangOptions(min_available=2), rank=None)
+
+    record, seats = settled(members, RUNS_ON_FOUR, size=4)
+
+    assert record.phase == "bound"
+    assert {(one.uid, one.vacant) for one in seats} == {("u0", None), ("u1", T0), ("u2", None), ("u3", None)}
+
+
+def test_a_lost_bucket_ends_a_gang_that_lacks_a_member_and_may_not() -> None:
+    members = remembering(4)
+    del members["u1"]
+
+    action = decide_gang(look(members, None, size=4, job=RUNS_ON_FOUR), T0, Limits())
+
+    assert isinstance(action, Record)
+    assert action.state.phase == "ending"
+
+
 GONE = [JobGone(), JobGone(is_lost=True), JobGone(is_forgotten=True), JobGone(is_taken=True)]
 
 

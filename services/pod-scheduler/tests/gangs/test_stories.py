@@ -356,7 +356,7 @@ class Cluster:
     def runs(self) -> bool:
         """Whether all of the gang runs with its last job, and nobody wants the end of any of it."""
         number = max(self.alive(), default=0)
-        ours = [one for one in self.pods.values() if one.is_well and one.pod.kube_node and one.pod.claim]
+        ours = [one for one in self.pods.values() if one.is_able and one.pod.kube_node and one.pod.claim]
         are_there = len(ours) == SIZE and all(one.pod.claim and one.pod.claim.job == number for one in ours)
         return bool(number) and self.jobs[number].is_running and are_there and number not in self.unwanted
 

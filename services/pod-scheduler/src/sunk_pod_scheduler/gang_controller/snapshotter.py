@@ -20,11 +20,11 @@ from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.placement_index import PlacementIndex
 from sunk_pod_scheduler.gang_controller.gang_index import GangIndex
-from sunk_pod_scheduler.gangs.assembly import count_done
 from sunk_pod_scheduler.gangs.job_shape import needs_by_node
 from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, Size, on_its_node
 from sunk_pod_scheduler.gangs.node_lists import NodeLists
 from sunk_pod_scheduler.gangs.ownership import newest, owner
+from sunk_pod_scheduler.gangs.seats import count_done
 from sunk_pod_scheduler.placement import lost_jobs, marks
 from sunk_pod_scheduler.placement.gang_membership import (
     GangMembership,

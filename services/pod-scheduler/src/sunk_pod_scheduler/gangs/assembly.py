@@ -182,7 +182,13 @@ def _gang(seen: GangSeen, members: list[MemberSeen]) -> Gang:
     return Gang(
         kind=seen.kind,
         members=tuple(
-            GangMember(uid=member.uid, pod=member.pod.name, index=member.index, node=member.node)
+            GangMember(
+                uid=member.uid,
+                pod=member.pod.name,
+                index=member.index,
+                node=member.node,
+                has_succeeded=member.has_succeeded,
+            )
             for member in members
         ),
         members_per_node=members[0].terms.members_per_node,
@@ -205,7 +211,9 @@ def _adopted(seen: GangSeen, now: datetime) -> GangAction | None:
     ours = [
         member
         for member in seen.members.values()
-        if member.is_well and member.pod.claim is not None and member.pod.claim.job == claim.job
+        if (member.is_able or member.is_on_node)
+        and member.pod.claim is not None
+        and member.pod.claim.job == claim.job
     ]
     ranked = sorted(ours, key=lambda member: (member.rank is None, member.rank or 0))
     job, is_whole = seen.job, _is_whole(seen, ranked)
@@ -213,7 +221,7 @@ def _adopted(seen: GangSeen, now: datetime) -> GangAction | None:
         return None
     is_taken = isinstance(job, JobGone) and job.is_taken
     was_theirs = claim.is_signed and not is_taken
-    runs = is_whole and all(member.is_on_node and member.node for member in ranked)
+    runs = is_whole and all(one.has_succeeded or (one.is_on_node and one.node) for one in ranked)
     is_gone = isinstance(job, JobGone) and not job.has_ended and claim.is_signed
     is_told_lost = any(member.pod.is_told_lost for member in ranked)
     phase: PlacementPhase = "ending"
@@ -235,9 +243,26 @@ def _adopted(seen: GangSeen, now: datetime) -> GangAction | None:
         lost=now if runs and (is_gone or (_is_there(job) and is_told_lost)) else None,
         lost_job=claim.job if is_taken and claim.is_signed else None,
         created=ranked[0].pod.created,
-        roster=_gang(seen, ranked),
+        roster=_seats(seen, ranked, now),
     )
     return Record(state=state)
+
+
+def _seats(seen: GangSeen, ranked: list[MemberSeen], now: datetime) -> Gang:
+    """Return the gang with a seat for each of *ranked*, and where it may run with fewer, vacant ones."""
+    gang, size = _gang(seen, ranked), _published_size(ranked)
+    if not gang.min_available:
+        return gang
+    seats = tuple(
+        seat if one.is_able else replace(seat, vacant=now)
+        for one, seat in zip(ranked, gang.members, strict=True)
+    )
+    by_rank = {one.rank: seat for one, seat in zip(ranked, seats, strict=True)}
+    ranks = range(size or 0)
+    if len(by_rank) == len(ranked) and all(rank in ranks for rank in by_rank):
+        # Of a Pod that is gone nothing but its rank is known.
+        seats = tuple(by_rank.get(rank) or GangMember(uid="", pod="", vacant=now) for rank in ranks)
+    return replace(gang, members=seats)
 
 
 def _is_there(job: AnyJob) -> bool:
@@ -246,13 +271,18 @@ def _is_there(job: AnyJob) -> bool:
 
 
 def _is_whole(seen: GangSeen, ranked: list[MemberSeen]) -> bool:
-    """Whether nobody is missing of these; where some may be, the ranks tell."""
-    size = next((one.published_size for one in ranked if one.published_size is not None), seen.size)
-    if len(ranked) == size or not ranked:
-        return bool(ranked)
-    is_elastic = ranked[0].terms.min_available is not None
-    in_order = all(member.rank in {None, place} for place, member in enumerate(ranked))
-    return is_elastic and in_order and len(ranked) >= _least(seen, ranked)
+    """Whether the gang may go on with these: nobody is missing of them, or it may run with so few."""
+    able, size = [one for one in ranked if one.is_able], _published_size(ranked)
+    if not able:
+        return False
+    if len(able) == size or (size is None and sum(one.is_well for one in able) == seen.size):
+        return True
+    return able[0].terms.min_available is not None and len(able) >= _least(seen, able)
+
+
+def _published_size(ranked: list[MemberSeen]) -> int | None:
+    """Return how many there are in the gang's job, as its Pods were told."""
+    return next((one.published_size for one in ranked if one.published_size is not None), None)
 
 
 def full(seen: GangSeen, gang: Gang) -> dict[str, Message]:
@@ -264,11 +294,3 @@ def full(seen: GangSeen, gang: Gang) -> dict[str, Message]:
     )
     found = seen.members.values()
     return {member.uid: note for member in found if member.is_free and member.uid not in seated}
-
-
-def count_done(members: Iterable[MemberSeen], owners: set[str]) -> int:
-    """Return how many have done their work, of those whose workload is there still to make the others anew.
-
-    A Pod that nobody made is not made anew: it counts for no gang but its own.
-    """
-    return sum(one.has_succeeded and bool(one.owner) and one.owner in owners for one in members)

@@ -20,7 +20,15 @@ from sunk_pod_scheduler.gangs.member_states import member_states_behind
 from sunk_pod_scheduler.gangs.model import DeleteMembers, GangAction, GangSeen, Notify, SubmitGang
 from sunk_pod_scheduler.gangs.ranks import distinct, fitted, ordered, seated, unseated
 from sunk_pod_scheduler.gangs.running import bind, bound, ends, lost
-from sunk_pod_scheduler.gangs.seats import are_enough, exit_code, is_on_node, left, occupied, seats_from_pods
+from sunk_pod_scheduler.gangs.seats import (
+    are_enough,
+    exit_code,
+    is_on_node,
+    is_well,
+    left,
+    occupied,
+    seats_from_pods,
+)
 from sunk_pod_scheduler.placement import node_locks
 from sunk_pod_scheduler.placement.actions import (
     Action,
@@ -77,7 +85,8 @@ def _placing(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, 
         over = replace(record, phase="ended", changed=now, is_pod_present=False, is_overdue=False)
         return Record(state=replace(over, exit_code=0, reason=NOT_SERVED))
     is_lost = record.lost is not None  # Then its members run already, and perhaps fewer than all.
-    if (gone := left(seen, gang)) and not (is_lost and are_enough(seen, gang)):
+    may_lack = is_lost or all(member.vacant or is_well(seen, member) for member in gang.members)
+    if (gone := left(seen, gang)) and not (may_lack and are_enough(seen, gang)):
         reason = f"{gone} left the gang" + ("" if is_lost else " before all of it was bound")
         return ends(record, reason, now, exit_code=exit_code(seen, gang))
     if gone and record.job is None and (still := occupied(seen, gang, now)) != gang:

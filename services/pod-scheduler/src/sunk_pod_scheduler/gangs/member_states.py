@@ -31,6 +31,7 @@ def _wanted(seen: GangSeen, now: datetime) -> dict[str, PlacementState]:
     return {
         member.uid: _seat(seen, record, rank, member, now)
         for rank, member in enumerate(record.roster.members)
+        if member.uid
     }
 
 

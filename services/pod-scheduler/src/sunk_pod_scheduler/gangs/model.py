@@ -79,6 +79,11 @@ class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
         return self.pod.is_over and not self.pod.is_terminating and self.pod.exit_code == 0
 
     @property
+    def is_able(self) -> bool:
+        """It lives, or has done its work: its gang does not lack it."""
+        return self.is_well or self.has_succeeded
+
+    @property
     def is_on_node(self) -> bool:
         """A kubelet may still run something of it."""
         return bool(self.pod.kube_node) and not self.pod.is_finished

@@ -1,12 +1,13 @@
 """Who has which seat of a gang, as far as its Pods tell, and whether they are enough."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
 from msgspec.structs import replace
 
 from sunk_events.placements import Gang, GangMember, PlacementState
-from sunk_pod_scheduler.gangs.model import GangSeen
+from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen
 from sunk_pod_scheduler.placement.marks import Claim
 from sunk_pod_scheduler.placement.model import JobGone
 
@@ -47,8 +48,11 @@ def _claims(claim: Claim | None, record: PlacementState) -> bool:
 
 
 def left(seen: GangSeen, gang: Gang) -> str:
-    """Return which members are dead or dying, for people; empty where all is well."""
-    names = [member.pod for member in gang.members if not is_well(seen, member)]
+    """Return which members are dead or dying, for people; empty where all is well.
+
+    A seat of which nothing is known but that it is vacant had no member since the bus lost the gang.
+    """
+    names = [member.pod for member in gang.members if member.pod and not is_well(seen, member)]
     return f"Pod {_listed(names)}" if names else ""
 
 
@@ -83,7 +87,7 @@ def exit_code(seen: GangSeen, gang: Gang) -> int:
 def is_well(seen: GangSeen, member: GangMember) -> bool:
     """Whether it lives, or has done its work."""
     found = seen.members.get(member.uid)
-    return member.has_succeeded or (found is not None and (found.is_well or found.has_succeeded))
+    return member.has_succeeded or (found is not None and found.is_able)
 
 
 def is_on_node(seen: GangSeen, member: GangMember) -> bool:
@@ -95,6 +99,14 @@ def is_on_node(seen: GangSeen, member: GangMember) -> bool:
 def vacated(seen: GangSeen, member: GangMember, now: datetime) -> GangMember:
     """Return *member* with the moment from which its seat is empty, if it has died."""
     return member if member.vacant or is_well(seen, member) else replace(member, vacant=now)
+
+
+def count_done(members: Iterable[MemberSeen], owners: set[str]) -> int:
+    """Return how many have done their work, of those whose workload is there still to make the others anew.
+
+    A Pod that nobody made is not made anew: it counts for no gang but its own.
+    """
+    return sum(one.has_succeeded and bool(one.owner) and one.owner in owners for one in members)
 
 
 def _listed(names: list[str]) -> str:
