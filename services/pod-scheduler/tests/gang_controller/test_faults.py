@@ -260,6 +260,14 @@ async def test_a_leader_that_begins_knows_all_who_claim_a_gangs_job_before_it_ta
     seen, _ = await eyes.look(ring)
     assert {*seen.members} == {"u0", "u1"}
 
+    done = replace(claiming(1, 1, 102), status=PodStatus(phase="Succeeded"))
+    pods.put(done)  # What it has done counts, where only Pods tell of the gang.
+    eyes = snapshotter(pods, placements, 2, slurm=Runs())
+    eyes.index.know(ring, "u0")
+    seen, _ = await eyes.look(ring)
+    assert {uid: one.has_succeeded for uid, one in seen.members.items()} == {"u0": False, "u1": True}
+    pods.put(claiming(1, 1, 102))
+
     roster = Gang(kind="PodGroup", members=(GangMember(uid="dead", pod="p9", node="n0"),))
     placements.found[ring] = replace(placement("bound", job=102, attempt=1), uid=ring, roster=roster)
     eyes = snapshotter(pods, placements, 2, slurm=Runs())

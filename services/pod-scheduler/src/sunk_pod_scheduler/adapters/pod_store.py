@@ -23,7 +23,7 @@ from sunk_kube.resources import PODS
 from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK
 from sunk_pod_scheduler.adapters.event_recorder import EventRecorder
 from sunk_pod_scheduler.placement.end_reasons import plain
-from sunk_pod_scheduler.placement.job_claims import of_owner
+from sunk_pod_scheduler.placement.job_claims import of_owner, of_owner_left
 from sunk_pod_scheduler.placement.model import CONDITION_SLURM_JOB_LOST
 from sunk_pod_scheduler.placement.node_filter import Port, on_nodes, port_key
 from sunk_pod_scheduler.podspec.validation import grace_s
@@ -144,6 +144,10 @@ class PodStore:
         """Return the Pods that have not left and say that *job* is *owner*'s, or anybody's, as watched."""
         name = of_owner(owner, job) if owner else str(job)
         return [pod for index in self._indexes for pod in index.of(name)]
+
+    def left(self, job: int, owner: str) -> list[Pod]:
+        """Return the Pods that have left and say that *job* is *owner*'s, as watched."""
+        return [pod for index in self._indexes for pod in index.of(of_owner_left(owner, job))]
 
     def watched(self, uid: str) -> Pod | None:
         """Return the Pod *uid* as watched."""

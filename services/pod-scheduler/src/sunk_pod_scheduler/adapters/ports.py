@@ -45,6 +45,10 @@ class PodPort(Protocol):
         """
         ...
 
+    def left(self, job: int, owner: str) -> list[Pod]:
+        """Return the Pods that have left and say that *job* is *owner*'s, as watched."""
+        ...
+
     async def find(self, uid: str, namespace: str, name: str) -> Pod | None:
         """Return the Pod *uid*; None only if the API server has no such Pod. Without a name: as watched."""
         ...

@@ -155,7 +155,7 @@ class GangSnapshotter:
         if number is None or (record is not None and all(seat.uid in pods for seat in seats)):
             return False
         known = self.index.uids(gang)
-        claimants = self._pods.claiming(number, gang)
+        claimants = [*self._pods.claiming(number, gang), *(() if record else self._pods.left(number, gang))]
         untold = [one for one in claimants if one.metadata.uid not in known and self.index.belongs(gang, one)]
         for one in untold:
             self.index.know(gang, one.metadata.uid)

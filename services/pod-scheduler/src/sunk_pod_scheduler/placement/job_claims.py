@@ -28,16 +28,25 @@ def of_owner(owner: str, job: int) -> str:
     return f"{owner}/{job}"
 
 
-def keys_of(key: bytes) -> Callable[[Pod], Iterator[str]]:
-    """Return by what Pods that have not left their Nodes are found.
+def of_owner_left(owner: str, job: int) -> str:
+    """Return the key of the Pods of a gang that say so, and have left their Nodes."""
+    return f"{owner}/{job}/left"
 
-    That is the job's number if we signed it, and whose it is and the number in any case.
+
+def keys_of(key: bytes) -> Callable[[Pod], Iterator[str]]:
+    """Return by what Pods are found that have not left their Nodes.
+
+    That is the job's number if we signed it, and whose it is and the number in any case. Members of
+    gangs that have left have a key of their own.
     """
 
     def keys(pod: Pod) -> Iterator[str]:
-        for owner, claim in () if pod.has_left else claims_of(key, pod).items():
-            yield of_owner(owner, claim.job)
-            if claim.is_signed:
-                yield str(claim.job)
+        for owner, claim in claims_of(key, pod).items():
+            if not pod.has_left:
+                yield of_owner(owner, claim.job)
+                if claim.is_signed:
+                    yield str(claim.job)
+            elif owner != pod.metadata.uid:
+                yield of_owner_left(owner, claim.job)
 
     return keys

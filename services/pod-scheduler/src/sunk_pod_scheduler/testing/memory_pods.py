@@ -58,6 +58,11 @@ class MemoryPods:
         name = job_claims.of_owner(owner, job) if owner else str(job)
         return [pod for pod in self.pods.values() if name in job_claims.keys_of(KEY)(pod)]
 
+    def left(self, job: int, owner: str) -> list[Pod]:
+        """Return those that have left, and say so."""
+        name = job_claims.of_owner_left(owner, job)
+        return [pod for pod in self.pods.values() if name in job_claims.keys_of(KEY)(pod)]
+
     async def find(self, uid: str, namespace: str, name: str) -> Pod | None:
         """Return the Pod."""
         found = self.pods.get(uid)
