@@ -40,6 +40,9 @@ class Nodes:
     async def pods_on(self, _: str) -> list[Pod]:
         return self.pods
 
+    def successor(self, _: str) -> str:
+        return ""
+
     def job_by_uid(self, _: object) -> dict[str, int | None]:
         return self.placed
 

@@ -14,7 +14,7 @@ from sunk_nodeset_controller.lock_controller.controller import (
 )
 from sunk_nodeset_controller.lock_controller.lock_store import NodeLockStore
 from sunk_nodeset_controller.lock_controller.snapshotter import LockSnapshotter
-from sunk_nodeset_controller.locks.model import LockTaint, NodeLock
+from sunk_nodeset_controller.locks.model import LockTaint
 from sunk_runtime.errors import ConflictError, SunkError
 
 
@@ -34,10 +34,12 @@ class Nodes:
     def nodes(self) -> set[str]:
         return set()
 
-    async def write(self, found: Node, lock: NodeLock) -> None:
+    def has_owner(self, _: str) -> bool:
+        return False
+
+    async def take_off(self, found: Node) -> None:
         if (error := self.refused.get(found.metadata.name)) is not None:
             raise error
-        assert not lock.is_tainted
         self.opened.append(found.metadata.name)
 
 
