@@ -107,8 +107,8 @@ another job, a Pod in the phases `submitted`, `released` and `started` may be bo
 AFTER: Final = """
 A gang has a placement of its own, with the same phases ([gangs.md](gangs.md)). If the bus loses the
 placements, the pod-scheduler restores each one from the annotation on its Pod. Such a placement begins as
-`submitted`, or as `bound` if slurmctld has lost the job too. A placement that is older than the binding of its
-Pod also goes to `bound` if slurmctld has lost the job.
+`submitted`, or as `bound` if slurmctld has lost the job too. A placement that is older than the binding of
+its Pod also goes to `bound` if slurmctld has lost the job.
 """
 
 

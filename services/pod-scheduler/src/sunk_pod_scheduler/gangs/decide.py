@@ -79,7 +79,9 @@ def _refused(
     return Wait() if pod.problems and record.reason == joined(pod.problems) else Forget()
 
 
-def _placing(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits) -> GangAction:
+def _placing(  # noqa: PLR0911 - a table of cases
+    seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits
+) -> GangAction:
     """Phases ``submitted``, ``released`` and ``started``: it waits for its nodes, or to be bound."""
     if _is_anothers(seen, record, gang):
         over = replace(record, phase="ended", changed=now, is_pod_present=False, is_overdue=False)
