@@ -45,3 +45,16 @@ async def test_who_takes_a_lease_whose_record_was_lost_knows_so_though_the_answe
 
     assert await lease.acquire() is not None
     assert not lease.was_given_up
+
+
+async def test_who_takes_a_lease_whose_record_was_lost_and_restarts_knows_so_too() -> None:
+    kube: Any = Kube()
+    with pytest.raises(KubeUnavailableError):
+        await KubeLease(kube, "sunk", "leader", "a", ttl_s=15).acquire()
+    restarted = KubeLease(kube, "sunk", "leader", "a", ttl_s=15)  # In the same container, with the same pid.
+
+    assert await restarted.acquire() is not None
+    assert not restarted.was_given_up
+    await restarted.release()
+    assert await restarted.acquire() is not None
+    assert restarted.was_given_up

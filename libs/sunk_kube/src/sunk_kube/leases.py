@@ -47,8 +47,9 @@ class KubeLease:
         self._ttl_s = ttl_s
         self._held: Lease | None = None
         self._token = 0
-        self.was_given_up = True
-        """Whether what was acquired last was known to be free, or ours."""
+        self.was_given_up = False
+        """Whether what was acquired last was known to be free. What is ours at first was of a process before
+        us in this container: whether it was known to be free then is forgotten."""
         self._seen: tuple[str, float] = ("", -math.inf)
         """The version of somebody else's renewal, and when we first saw it."""
 
@@ -76,7 +77,6 @@ class KubeLease:
         times = (found.spec.lease_transitions or 0) + 1
         if not self._is_ours(found):  # Before the write: if its answer is lost, the lease is ours next time.
             self.was_given_up = True
-        """Whether what was acquired last was known to be free, or ours."""
         if not await self._is_written(found, self._spec(times, acquired=datetime.now(UTC))):
             return None
         return self._taken()

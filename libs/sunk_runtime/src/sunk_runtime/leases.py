@@ -60,9 +60,9 @@ class Lease(Protocol):
 
     @property
     def was_given_up(self) -> bool:
-        """Whether what was acquired last was ours before, given up, or had ended.
+        """Whether what was acquired last was given up, had ended, or was ours since it was known to be so.
 
-        Else there was no record of it: it may have been lost, and another may believe that it holds it.
+        Else its record may have been lost, and another may believe that it holds it.
         """
         ...
 
@@ -208,8 +208,9 @@ class BusLease:
         self._ttl_s = ttl_s
         self._revision = 0
         self._token = 0
-        self.was_given_up = True
-        """Whether what was acquired last was known to be free, or ours."""
+        self.was_given_up = False
+        """Whether what was acquired last was known to be free. What is ours at first was of a process before
+        us in this container: whether it was known to be free then is forgotten."""
 
     async def acquire(self) -> int | None:
         """Take the lease if nobody holds it, or if what is stored is our own lost answer."""

@@ -74,6 +74,19 @@ class LeaseConformance:
 
         assert await make_lease("a", 30).acquire() is not None
 
+    async def test_who_comes_back_under_its_name_does_not_know_that_no_other_has_it(
+        self, make_lease: MakeLease
+    ) -> None:
+        """It may have taken a lease whose record was lost, and have ended before it had waited."""
+        again = make_lease("a", 30)
+        await make_lease("a", 30).acquire()
+        await again.acquire()
+
+        assert not again.was_given_up
+        await again.release()
+        await again.acquire()
+        assert again.was_given_up
+
     async def test_the_token_of_a_later_leader_is_larger(self, make_lease: MakeLease) -> None:
         """Renewals may raise it, and nothing lowers it."""
         tokens: list[int] = []
