@@ -91,20 +91,22 @@ class Scenes:
         await self._until(lambda: self._without_job(*alone, f"{NAMESPACE}/elastic"))
 
     async def a_job_is_forgotten_unseen(self, lots: Random) -> None:
-        """Its user cancels it while nobody listens, and Slurm has jobs from before and after it."""
+        """Its user cancels it while nobody listens; Slurm has a job that came after it, while it waited."""
+        jobs, partition = self._slurm.state.jobs, next(iter(self._slurm.state.partitions))
+        self._do("scontrol", "update", f"partitionname={partition}", "state=down")
+        key = self._pod("cancelled")
+        await self._until(lambda: None if any(one.name == key for one in jobs.values()) else "no job")
+        await self._sim.sleep(2)  # Slurm's moments are whole seconds.
         self._submit(3600)
         await self._sim.sleep(KNOWN_S + lots.uniform(0, 5))
-        key = self._pod("cancelled")
+        self._do("scontrol", "update", f"partitionname={partition}", "state=up")
         await self._run(key)
-        await self._sim.sleep(KNOWN_S + lots.uniform(0, 5))
         away = self._processes("syncer", "pod-scheduler", "hook-gateway")
         for process in away:
             process.pause()
         job = next(one for one in self._slurm.state.jobs.values() if one.name == key)
         self._cancelled[key] = job.job_id
         self._do("scancel", str(job.job_id))
-        self._submit(3600)
-        self._hold()
         await self._until(lambda: "Slurm has it" if job.job_id in self._slurm.state.jobs else None)
         for process in away:
             process.resume()

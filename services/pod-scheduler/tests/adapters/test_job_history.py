@@ -5,6 +5,8 @@ from datetime import datetime, timedelta
 
 import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sunk_pod_scheduler.adapters import job_history
@@ -35,29 +37,46 @@ def row(number: int, since: timedelta, *, is_anew: bool = False) -> OtherJob:
     return OtherJob(number, T0 + since, is_anew=is_anew)
 
 
+SUBMITTED = T0 - HOUR
+"""When Slurm took the missing job: it waited for an hour."""
+WAITED = timedelta(minutes=-20)
+
+
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
         pytest.param([], Evidence(), id="Slurm has no job: nothing tells"),
         pytest.param([row(12, HOUR)], Evidence(went_back=True), id="a lower number is of a later job"),
+        pytest.param([row(12, -HOUR)], Evidence(), id="an older job is there: that may be all it knew"),
         pytest.param(
-            [row(12, -HOUR)], Evidence(), id="an older job is there: it may have gone back to before"
+            [row(50, -24 * HOUR), row(900, 2 * HOUR)],
+            Evidence(),
+            id="so is a later one: numbers may have gone on from an older state, past the missing one",
         ),
         pytest.param(
-            [row(12, -HOUR), row(900, HOUR)], Evidence(is_complete=True), id="so is a later one: it has not"
+            [row(701, WAITED)], Evidence(is_complete=True), id="one that came after it, while it was there"
         ),
         pytest.param(
-            [row(12, -HOUR), row(900, HOUR, is_anew=True)], Evidence(), id="that may be older than it looks"
+            [row(701, SUBMITTED - T0)], Evidence(is_complete=True), id="in the same second, by the number"
         ),
-        pytest.param([row(900, HOUR), row(901, -HOUR)], Evidence(), id="higher numbers alone tell nothing"),
+        pytest.param([row(699, SUBMITTED - T0)], Evidence(), id="in the same second, and before it"),
+        pytest.param(
+            [row(66_999_000, -2 * HOUR)], Evidence(), id="one of before it, where numbers have begun again"
+        ),
+        pytest.param([row(701, timedelta(seconds=-59))], Evidence(), id="when it ran: clocks may differ"),
+        pytest.param([row(701, WAITED, is_anew=True)], Evidence(), id="its moment or number is of later"),
         pytest.param([row(12, HOUR, is_anew=True)], Evidence(), id="a requeued job was submitted anew"),
         pytest.param([row(12, timedelta(seconds=59))], Evidence(), id="clocks may be as far apart"),
-        pytest.param([row(12, timedelta(seconds=-59))], Evidence(), id="the other way round"),
         pytest.param([OtherJob(12, None, is_anew=False)], Evidence(), id="a job that has gone meanwhile"),
         pytest.param(
             [row(3, -HOUR), row(699, HOUR)],
             Evidence(went_back=True),
             id="an older state was put back",
+        ),
+        pytest.param(
+            [row(1, 2 * HOUR), row(650, -2 * HOUR)],
+            Evidence(),
+            id="numbers came to their end, and began again",
         ),
     ],
 )
@@ -65,8 +84,34 @@ def test_slurms_other_jobs_show_whether_it_has_lost_its_state(
     rows: Iterable[OtherJob], expected: Evidence
 ) -> None:
     rows = list(rows)
-    assert evidence(MISSING, T0, rows) == expected
-    assert evidence(MISSING, None, rows) == Evidence()  # Since when is not known.
+    assert evidence(MISSING, SUBMITTED, T0, rows) == expected
+    assert evidence(MISSING, None, T0, rows) == replace(expected, is_complete=False)
+    assert evidence(MISSING, SUBMITTED, None, rows) == Evidence()  # Since when is not known.
+
+
+@given(
+    before=st.lists(st.integers(-100, -2), max_size=6, unique=True),
+    after=st.lists(st.integers(0, 300), max_size=6, unique=True),
+    lost=st.integers(0, 5),
+    step=st.integers(1, 40),
+)
+def test_no_state_that_lacks_the_missing_job_is_taken_for_one_that_has_forgotten_it(
+    before: list[int], after: list[int], lost: int, step: int
+) -> None:
+    """slurmctld comes back with a state of before the missing job, and forgets some jobs that it got since.
+
+    In minutes, from the moment in which the missing job ran. The last *lost* jobs before it are lost too.
+    """
+    kept = [
+        OtherJob(at, T0 + timedelta(minutes=one), is_anew=False) for at, one in enumerate(sorted(before), 1)
+    ]
+    since = [
+        OtherJob(len(kept) + at * step, T0 + timedelta(minutes=one), is_anew=False)
+        for at, one in enumerate(sorted(after), 1)
+    ]
+
+    missing = len(kept) + lost + 1
+    assert not evidence(missing, T0 - timedelta(minutes=1), T0, [*kept, *since]).is_complete
 
 
 def record(
@@ -168,12 +213,13 @@ class Accounting:
 async def outcome_of(
     slurm: Slurm, accounting: Accounting | None, gone: JobGone | None = None, ran: datetime | None = T0
 ) -> JobGone:
-    return await JobHistory(slurm, accounting, KEY).of(gone or JobGone(), MISSING, OWNER, ran)
+    whose = replace(OWNER, submitted=SUBMITTED)
+    return await JobHistory(slurm, accounting, KEY).of(gone or JobGone(), MISSING, whose, ran)
 
 
 @pytest.mark.anyio
 async def test_accounting_is_believed_first_then_slurms_other_jobs_and_else_nothing_is() -> None:
-    older, anew, empty = Slurm(j3=-HOUR, j900=HOUR), Slurm(j3=HOUR), Slurm()
+    older, anew, empty = Slurm(j3=-HOUR, j701=WAITED, j900=HOUR), Slurm(j3=HOUR), Slurm()
     cancelled = Accounting(record("CANCELLED", user="ada", number=MISSING))
     runs = Accounting(record("RUNNING", number=MISSING))
     away = Accounting(is_away=True)

@@ -5,8 +5,10 @@ has lost its state. Nobody was there to see it: Slurm's other jobs tell, and acc
 What must stay true: where nothing tells, nothing is concluded; nobody waits for accounting for long.
 
 - Numbers that went back: a job of a lower number that was submitted later. slurmctld has lost its state.
-- Jobs that were there before the Pod's was last seen, and one that came after it: slurmctld has not lost all
-  of them, nor gone back to what it knew before the Pod's.
+  Where an older job has a higher number than that one, numbers only began again after the last (MaxJobId).
+- A job that was submitted after the Pod's, and before the Pod's was last seen: with whatever state slurmctld
+  came back, it knew the Pod's too. A later one does not show that: numbers go on from an older state as well,
+  and past the Pod's.
 - Accounting's record of the job, which has ended there or has not. It tells neither where a slurmctld that
   starts without its state has only had it closed.
 """
@@ -38,7 +40,7 @@ LASTS_S: Final = 5.0
 SKEW: Final = timedelta(seconds=60)
 """Clocks may be so far apart: what is closer is no evidence."""
 _OLDEST, _NEAREST = 2, 3
-"""So many jobs are looked at: the lowest numbers, the next below the one that is missing, and the highest."""
+"""So many jobs are looked at: the lowest numbers, and the next below and above the one that is missing."""
 
 
 class Reads(Protocol):
@@ -67,7 +69,8 @@ class OtherJob(msgspec.Struct, frozen=True):
     job: int
     submitted: datetime | None
     is_anew: bool
-    """It was requeued, so it was submitted before that moment."""
+    """It was requeued, so it was submitted before that moment; or it is a task of an array, which gets its
+    number after its submission."""
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -76,21 +79,29 @@ class Evidence(msgspec.Struct, frozen=True):
     went_back: bool = False
     """Numbers did: a lower one is of a later job."""
     is_complete: bool = False
-    """Jobs are there that were there while the missing one ran, and a later one of a higher number."""
+    """A job is there that came after the missing one, and before that was last seen."""
 
 
-def evidence(missing: int, ran: datetime | None, rows: Iterable[OtherJob]) -> Evidence:
-    """Return what *rows* show of slurmctld's state since the moment *ran* in which job *missing* ran."""
+def evidence(
+    missing: int, submitted: datetime | None, ran: datetime | None, rows: Iterable[OtherJob]
+) -> Evidence:
+    """Return what *rows* show of slurmctld's state since the moment *ran* in which job *missing* ran.
+
+    Args:
+        missing: The number of the job that slurmctld does not know.
+        submitted: When Slurm took it, by Slurm's clock; None where that is not known.
+        ran: A moment in which Slurm had it, by ours; None where that is not known.
+        rows: Jobs that slurmctld knows.
+    """
     if ran is None:
         return Evidence()
-    told = [(row.job, row.submitted) for row in rows if row.submitted is not None and not row.is_anew]
-    below = [moment for job, moment in told if job < missing]
-    above = [moment for job, moment in told if job > missing]
-    are_older_there = any(moment < ran - SKEW for moment in below)
-    return Evidence(
-        went_back=any(moment > ran + SKEW for moment in below),
-        is_complete=are_older_there and any(moment > ran + SKEW for moment in above),
+    known = [(row.submitted, row.job) for row in rows if row.submitted is not None and not row.is_anew]
+    highest_older = max((job for moment, job in known if moment < ran - SKEW), default=0)
+    later = [job for moment, job in known if moment > ran + SKEW]
+    is_complete = submitted is not None and any(
+        (submitted, missing) < one and one[0] <= max(submitted, ran - SKEW) for one in known
     )
+    return Evidence(went_back=any(highest_older < job < missing for job in later), is_complete=is_complete)
 
 
 Verdict = Literal["ended", "lost", ""]
@@ -157,7 +168,7 @@ class JobHistory:
             return msgspec.structs.replace(gone, has_ended=True)
         if said == "lost" or gone.is_taken:
             return msgspec.structs.replace(gone, is_lost=True)
-        found = evidence(job, ran, await self._others(job))
+        found = evidence(job, owner.submitted, ran, await self._others(job))
         return msgspec.structs.replace(gone, is_lost=found.went_back, is_forgotten=found.is_complete)
 
     async def who_cancelled(self, job: AnyJob, owner: Owner) -> str:
@@ -176,7 +187,7 @@ class JobHistory:
             return ()
 
     async def _others(self, job: int) -> list[OtherJob]:
-        """Return some of Slurm's jobs below *job*, and the last above it; none where Slurm does not say."""
+        """Return some of Slurm's jobs below and above *job*; none where Slurm does not say."""
         async with self._listing:
             try:
                 if time.monotonic() - self._listed > LASTS_S:
@@ -184,7 +195,7 @@ class JobHistory:
                         self._numbers = sorted(await self._slurm.job_states())
                     self._listed, self._rows = time.monotonic(), {}
                 below = [number for number in self._numbers if number < job]
-                above = [number for number in self._numbers[-1:] if number > job]
+                above = [number for number in self._numbers if number > job][:_NEAREST]
                 return [await self._row(number) for number in {*below[:_OLDEST], *below[-_NEAREST:], *above}]
             except (SunkError, TimeoutError):
                 return []
@@ -197,7 +208,8 @@ class JobHistory:
         if found is None:
             row = OtherJob(number, None, is_anew=False)
         else:
-            is_anew = found.restart_cnt > 0 or "CRON_JOB" in found.flags
+            is_task = found.array_task_id.value is not None
+            is_anew = is_task or found.restart_cnt > 0 or "CRON_JOB" in found.flags
             row = OtherJob(number, found.submit_time.moment, is_anew=is_anew)
         self._rows[number] = row
         return row

@@ -29,7 +29,7 @@ LOST_CONFIRM_S: Final = 10.0
 """How long Slurm has to go on not knowing a job before another is submitted."""
 FORGOTTEN_CONFIRM_S: Final = 60.0
 """How long a script that slurmctld may have ended as an orphan has to say so, before its job counts as ended
-because slurmctld has others from before and after it."""
+because slurmctld has another that came after it."""
 ENDED_GRACE_S: Final = 10.0
 """How long a script has to end its job after it was told to."""
 BACKOFF_LAST_S: Final = 300.0

@@ -92,7 +92,8 @@ def why(gone: JobGone, placement: PlacementState, *, is_orphan: bool) -> str:
         return f"{job}: slurmctld has lost its state, as Slurm's other jobs or accounting show"
     if gone.is_forgotten:
         return (
-            f"{job}, and knows jobs from before and after it: the job has ended, and Slurm has forgotten it"
+            f"{job}, and knows one that came after it, while it was there: "
+            "the job has ended, and Slurm has forgotten it"
         )
     return (
         f"{job}. Slurm's other jobs and accounting do not show whether it has ended, so the Pod stays. "

@@ -140,7 +140,7 @@ class JobGone(msgspec.Struct, frozen=True):
     is_lost: bool = False
     """slurmctld has lost its state, as its other jobs or accounting show."""
     is_forgotten: bool = False
-    """slurmctld has jobs from before and from after it, so it has lost none: this one must have ended."""
+    """slurmctld has one that came after it, while it was there, so it has lost neither: this one ended."""
 
 
 class JobUnknown(msgspec.Struct, frozen=True):
