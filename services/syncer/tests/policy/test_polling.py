@@ -66,12 +66,12 @@ def test_a_doubt_ends_when_it_lasted_and_when_an_answer_is_whole_again() -> None
 def test_what_only_a_doubted_answer_names_is_not_counted_before_an_answer_without_doubt_names_it() -> None:
     foreign = {f"other{index}" for index in range(110)}
     doubt = LossGuard().after(known(10), foreign, 100.0)
-    ended = doubt.after((known(10) | foreign) - doubt.strangers, known(10), 105.0)
-    again = ended.after((known(10) | foreign) - ended.strangers, foreign, 110.0)
+    ended = doubt.after((known(10) | foreign) - doubt.unconfirmed, known(10), 105.0)
+    again = ended.after((known(10) | foreign) - ended.unconfirmed, foreign, 110.0)
     ours_too = ended.after(known(10), known(10) | foreign, 110.0)
 
     assert doubt == LossGuard(100.0, frozenset(foreign))
-    assert ended == LossGuard(strangers=frozenset(foreign))
+    assert ended == LossGuard(unconfirmed=frozenset(foreign))
     assert again == LossGuard(110.0, frozenset(foreign))
     assert ours_too == LossGuard()
 

@@ -47,7 +47,7 @@ class LossGuard(msgspec.Struct, frozen=True):
     """Since when answers lack too much to be trusted; None: they can be trusted."""
 
     since: float | None = None
-    strangers: frozenset[str] = frozenset()
+    unconfirmed: frozenset[str] = frozenset()
     """What only answers that were not trusted have named: it is not counted among what was known.
 
     An answer of another cluster names that cluster's own nodes and jobs: with those counted, what it lacks
@@ -58,15 +58,15 @@ class LossGuard(msgspec.Struct, frozen=True):
         """Return the doubt after an answer.
 
         Args:
-            known: What was known before it, but for the `strangers`.
+            known: What was known before it, without what is `unconfirmed`.
             listed: What the answer names.
             now: The monotonic time.
         """
         missing = len(known - listed)
         is_all = bool(known) and missing == len(known)
         if not is_all and not is_mass_loss(missing, len(known), percent=FEW_PERCENT, few=FEW):
-            return LossGuard(strangers=self.strangers - listed)
-        return LossGuard(now if self.since is None else self.since, self.strangers | (listed - known))
+            return LossGuard(unconfirmed=self.unconfirmed - listed)
+        return LossGuard(now if self.since is None else self.since, self.unconfirmed | (listed - known))
 
     def is_over(self, now: float, doubt_s: float) -> bool:
         """Whether what is missing may be looked for, one by one."""

@@ -229,7 +229,7 @@ class JobPoller:
         moment, listed = time.monotonic(), set(map(str, self._listed))
         # slurmctld forgets jobs some minutes after their end, many at once: those are missed by nobody.
         alive = {key for key in self._view.keys() if not _is_over(self._view.get(key))}  # noqa: SIM118 - no dict
-        alive -= self._doubt.strangers
+        alive -= self._doubt.unconfirmed
         self._doubt = self._doubt.after(alive, listed, moment)
         if self._doubt.since is not None:
             DOUBTED.labels("jobs").inc()
@@ -244,12 +244,12 @@ class JobPoller:
     async def _settle(self, key: str) -> float | None:
         """Settle a job; return when to look again though nothing changed, or Slurm or NATS refused."""
         try:
-            return await self._tell(key)
+            return await self._look_and_publish(key)
         except PermanentError as error:
             log.error("job refused", extra={"job": key, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
             return self._round_s
 
-    async def _tell(self, key: str) -> float | None:
+    async def _look_and_publish(self, key: str) -> float | None:
         """Look at a job and tell the bus what it is; return when to look again though nothing changed."""
         job = int(key)
         if (told := self._only_tasks_changed(job)) is not None:

@@ -229,7 +229,7 @@ class NodePoller:
         """Look at each *known* node that is not *listed*, unless too many are missing to believe it."""
         missing = known - listed
         moment = time.monotonic()
-        counted = known - self._doubt.strangers
+        counted = known - self._doubt.unconfirmed
         self._doubt = self._doubt.after(counted, listed, moment)
         if self._doubt.since is not None:
             DOUBTED.labels("nodes").inc()
