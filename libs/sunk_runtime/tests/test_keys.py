@@ -144,20 +144,25 @@ async def test_a_reason_that_defers_many_keys_is_logged_once(caplog: pytest.LogC
     assert [line.getMessage() for line in caplog.records] == ["key deferred"]
 
 
-async def test_a_key_that_is_refused_is_not_tried_again_until_it_is_poked() -> None:
+async def test_a_key_that_is_refused_is_tried_again_later_and_at_once_when_it_changes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     handler = Handler(lambda _: PermanentError("no"))
     loop = KeyLoop("test", handler)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run)
         loop.enqueue("a")
         await until(lambda: handler.looks["a"] == 1)
-        await anyio.sleep(0.3)  # Longer than the first back-off.
+        await anyio.sleep(0.3)  # Longer than the first back-off of others.
         assert handler.looks["a"] == 1
 
         loop.enqueue("a")
-
         await until(lambda: handler.looks["a"] == 2)
+
+        await until(lambda: handler.looks["a"] == 3)  # Though it does not change: a right may be granted.
         tasks.cancel_scope.cancel()
+
+    assert [line.getMessage() for line in caplog.records] == ["key refused"]
 
 
 async def test_a_resync_brings_every_key_round_also_those_that_were_refused() -> None:

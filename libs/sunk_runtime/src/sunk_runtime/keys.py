@@ -2,8 +2,8 @@
 
 What must stay true: one key is never handled twice at once; a key enqueued while it is handled is handled
 again; a key that fails, or hangs, backs off alone while the others go on; what backs off is due at once
-when what was away is back; every key comes round at each resync. A key that blocks the processor rests for
-it, and no other key does.
+when what was away is back; a key that is refused backs off too, for rules and rights change; every key
+comes round at each resync. A key that blocks the processor rests for it, and no other key does.
 """
 
 import heapq
@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 BACKOFF_FIRST_S: Final = 0.2
 BACKOFF_LAST_S: Final = 5.0
 """A key that waits longer than a few seconds after the reason is gone looks like one that is stuck."""
+REFUSED_FIRST_S: Final = 1.0
+REFUSED_LAST_S: Final = 60.0
+"""Where a server refuses for good, a key costs no more than one look in so long."""
+REFUSED_LOG_S: Final = 300.0
 LOOK_S: Final = 60.0
 """A look that takes longer hangs: its calls have time-outs, and all of them together are shorter."""
 BLOCKED_S: Final = 0.05
@@ -81,6 +85,7 @@ class KeyLoop:
         self._busy: set[str] = set()
         self._failures: dict[str, int] = {}
         self._deferred = LogDeduplicator()
+        self._refused = LogDeduplicator(REFUSED_LOG_S)
         self._resting: dict[str, float] = {}
         """Until when, in monotonic time, keys rest that blocked everybody else."""
         self._blocked = KEYS_BLOCKED.labels(name)
@@ -192,21 +197,23 @@ class KeyLoop:
         try:
             again_s = await self._looked(key)
         except ConflictError as error:
-            outcome, again_s = "conflict", self._backoff(key)
+            outcome, again_s = "conflict", self._backoff(key, BACKOFF_FIRST_S, self._backoff_s)
             log.info("key conflicted", extra={**fields, "error": str(error)})
         except TransientError as error:
             asked_s = error.retry_after_s if math.isfinite(error.retry_after_s) else 0.0
-            outcome, again_s = "deferred", max(asked_s, self._backoff(key))
+            outcome, again_s = "deferred", max(asked_s, self._backoff(key, BACKOFF_FIRST_S, self._backoff_s))
             left_out = self._deferred.left_out(str(error), time.monotonic())
             if left_out is not None:  # A server that is away defers thousands of keys, each again and again.
                 said = {"error": str(error), "retry_s": round(again_s, 2), "left_out": left_out}
                 log.warning("key deferred", extra={**fields, **said})
         except PermanentError as error:
-            outcome, again_s = "refused", None  # Until it changes, or at the next resync.
-            self._failures.pop(key, None)
-            log.error("key refused", extra={**fields, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
+            outcome, again_s = "refused", self._backoff(key, REFUSED_FIRST_S, REFUSED_LAST_S)
+            left_out = self._refused.left_out(str(error), time.monotonic())
+            if left_out is not None:
+                said = {"error": str(error), "retry_s": round(again_s, 2), "left_out": left_out}
+                log.error("key refused", extra={**fields, **said})  # noqa: TRY400 - no bug, no traceback
         except Exception:
-            outcome, again_s = "failed", self._backoff(key)
+            outcome, again_s = "failed", self._backoff(key, BACKOFF_FIRST_S, self._backoff_s)
             log.exception("key failed", extra={**fields, "retry_s": round(again_s, 2)})
         else:
             outcome = "done"
@@ -243,10 +250,10 @@ class KeyLoop:
         fields = {"blocked_s": round(blocked_s, 3), "rests_s": round(rests_s, 1)}
         log.warning("key blocked the loop", extra={"loop": self.name, "key": key, **fields})
 
-    def _backoff(self, key: str) -> float:
+    def _backoff(self, key: str, first_s: float, last_s: float) -> float:
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        return doubled(BACKOFF_FIRST_S, failures, self._backoff_s)
+        return doubled(first_s, failures, last_s)
 
 
 EVERY_S: Final = 10.0
