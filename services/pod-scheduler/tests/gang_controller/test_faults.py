@@ -942,6 +942,45 @@ def test_a_lost_bucket_ends_a_gang_that_lacks_a_member_and_may_not() -> None:
     assert action.state.phase == "ending"
 
 
+@pytest.mark.parametrize("gone", [JobGone(), JobGone(is_lost=True), JobGone(is_taken=True)])
+def test_a_gang_that_waits_for_a_replacement_waits_as_long_without_its_job_and_then_gets_another(
+    gone: JobGone,
+) -> None:
+    members = {f"u{i}": member(i, kube_node=f"k{i}") for i in range(3)}
+    record = stored(4, policy="replace")
+
+    def after(there: Mapping[str, MemberSeen], state: PlacementState, seconds: float) -> GangAction:
+        return decide_gang(look(there, state, job=gone), T0 + timedelta(seconds=seconds), Limits())
+
+    vacated = after(members, record, 0)
+    assert isinstance(vacated, Record)
+    assert vacated.state.roster is not None
+    assert [one.vacant for one in vacated.state.roster.members] == [None, None, None, T0]
+    lost = after(members, vacated.state, 20)
+    assert isinstance(lost, ReportLoss)
+    assert lost.state.lost == T0 + timedelta(seconds=20)
+    assert isinstance(after(members, lost.state, 299), Wait)
+    ends = after(members, lost.state, 300)
+    assert isinstance(ends, Record)
+    assert (ends.state.phase, ends.state.reason) == ("ending", "Pod p3 was not replaced")
+
+    replaced = {**members, "u9": replace(member(3), uid="u9")}
+    filled = after(replaced, lost.state, 40)
+    assert isinstance(filled, Record)
+    assert filled.state.roster is not None
+    assert [(one.uid, one.node) for one in filled.state.roster.members][3] == ("u9", "n3")
+    again = after(replaced, filled.state, 41)
+    if gone == JobGone():
+        assert isinstance(again, Wait)  # Nothing tells what became of the job.
+        return
+    assert isinstance(again, Record)
+    assert (again.state.phase, again.state.job, again.state.roster) == (
+        "submitted",
+        None,
+        filled.state.roster,
+    )
+
+
 GONE = [JobGone(), JobGone(is_lost=True), JobGone(is_forgotten=True), JobGone(is_taken=True)]
 
 

@@ -111,10 +111,21 @@ def _without_job(  # noqa: PLR0911 - a table of cases
 def lost(  # noqa: PLR0917 - what it is, then what it knows
     seen: GangSeen, job: JobGone, record: PlacementState, gang: Gang, now: datetime, limits: Limits
 ) -> GangAction:
-    """Slurm does not know its job: a gang that is whole goes the way of a single Pod."""
-    if (gone := left(seen, gang)) and not are_enough(seen, gang):
-        return ends(record, f"Slurm does not know job {record.job} any more, and {gone} left the gang", now)
+    """Slurm does not know its job: a gang that is whole goes the way of a single Pod.
+
+    So does one in which a seat waits for a replacement, but it gets no other job before that has come: the
+    job has a node for each.
+    """
+    gone = left(seen, gang)
+    if lacks := bool(gone) and not are_enough(seen, gang):
+        if gang.policy != "replace":
+            why = f"Slurm does not know job {record.job} any more, and {gone} left the gang"
+            return ends(record, why, now)
+        if (filled := _filled(seen, record, gang, now, limits)) is not None:
+            return filled
     match lost_jobs.without_job(job, record, now, limits, is_orphan=seen.is_release_requested):
+        case Record(state=state) if lacks and state.phase == "submitted":
+            return Wait(LOOK_AGAIN_S)
         case Record(state=state):
             return Record(state=replace(state, roster=occupied(seen, gang, now)))
         case ReportLoss() | Wait() as action:
@@ -127,6 +138,16 @@ def _replaced(
     seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits
 ) -> GangAction:
     """A seat whose Pod is dead waits for another of the same index; the others run on."""
+    if (filled := _filled(seen, record, gang, now, limits)) is not None:
+        return filled
+    due = _due(seen, gang, limits)
+    return _bind_replacements(seen, record, gang) or Wait((due - now).total_seconds() if now < due else None)
+
+
+def _filled(
+    seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits
+) -> Record | None:
+    """Return the gang with replacements in the seats of dead members, or its end; None: it waits for them."""
     is_anybody_left = any(one.pod.kube_node and one.is_well for one in _seated(seen, gang))
     if not is_anybody_left and not (gang.min_available and are_enough(seen, gang)):
         return ends(record, "no Pod of the gang is left", now, exit_code=exit_code(seen, gang))
@@ -143,11 +164,15 @@ def _replaced(
             members[rank] = vacated(seen, member, now)
     if tuple(members) != gang.members:
         return Record(state=replace(record, roster=replace(gang, members=tuple(members))))
-    since = min(one.vacant for one in members if one.vacant is not None and not is_well(seen, one))
-    due = since + timedelta(seconds=limits.gang_wait_s)
-    if now >= due and not are_enough(seen, gang):
+    if now >= _due(seen, gang, limits) and not are_enough(seen, gang):
         return ends(record, f"{left(seen, gang)} was not replaced", now, exit_code=exit_code(seen, gang))
-    return _bind_replacements(seen, record, gang) or Wait((due - now).total_seconds() if now < due else None)
+    return None
+
+
+def _due(seen: GangSeen, gang: Gang, limits: Limits) -> datetime:
+    """Return until when the first seat to become vacant waits for a replacement."""
+    since = min(one.vacant for one in gang.members if one.vacant is not None and not is_well(seen, one))
+    return since + timedelta(seconds=limits.gang_wait_s)
 
 
 def _seated(seen: GangSeen, gang: Gang) -> Iterable[MemberSeen]:
