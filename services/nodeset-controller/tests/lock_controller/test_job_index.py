@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -13,7 +12,6 @@ from sunk_events.base import Cause
 from sunk_events.jobs import SlurmJobState
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.lock_controller.job_index import JobsOnNodes, place
-from sunk_nodeset_controller.lock_controller.reconciler import Locks
 from sunk_nodeset_controller.lock_controller.requests import LockRequests
 from sunk_nodeset_controller.locks.machine import decide
 from sunk_nodeset_controller.locks.model import (
@@ -215,37 +213,3 @@ async def test_a_release_is_done_only_by_a_turn_that_began_after_it_and_did_not_
     assert not failed
     assert (first.is_set(), second.is_set()) == (True, False)
     assert lock_requests.released == {1: T0, 2: T0}
-
-
-class Former(Locks):
-    """Locks of a node whose Node is another's by now."""
-
-    async def _forget(self, turn: object) -> None:
-        """Do nothing: nothing is stored."""
-
-
-class Moved:
-    """What is seen of that node."""
-
-    def require_complete(self) -> None: ...
-
-    def successor(self, _node: str) -> str:
-        return "new"
-
-    def kube_node(self, _node: str) -> str:
-        return ""
-
-    def viewed(self, _kube_node: str) -> None: ...
-
-
-@pytest.mark.anyio
-async def test_a_node_whose_lock_was_refused_is_not_remembered_once_its_node_is_anothers() -> None:
-    nothing: Any = None
-    moved: Any = Moved()
-    locks = Former(moved, moved, nothing, nothing, Rules(), evictor=nothing)
-    lock_requests = locks.lock_requests("old")
-    lock_requests.refused = 3
-
-    await locks.reconcile("old")
-
-    assert locks.lock_requests("old") is not lock_requests

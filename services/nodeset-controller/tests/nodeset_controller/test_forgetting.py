@@ -76,7 +76,6 @@ def test_nothing_is_left_on_the_desk_of_a_node_that_is_gone() -> None:
     lock_requests.asked = {"uid-web": EvictionAttempt(since=T0, tried=T0)}
     lock_requests.waiting_since = {1: T0}
     lock_requests.idle_since = T0
-    lock_requests.refused = 3
     lock_requests.looked(Blockers(), T0)
     with lock_requests.carrying_out():
         lock_requests.clear()

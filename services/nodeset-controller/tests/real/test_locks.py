@@ -59,6 +59,7 @@ from sunk_nodeset_controller.locks.daemonsets import DAEMONSETS
 from sunk_nodeset_controller.locks.model import OPEN, Clearing, Holder, LockTaint, NodeLock, Rules
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
 from sunk_nodeset_controller.reasons import EvictionReason
+from sunk_runtime import keys
 from sunk_runtime.changes import Changes
 from sunk_runtime.clock import now
 from sunk_runtime.errors import ConflictError, TransientError
@@ -1016,7 +1017,7 @@ async def test_an_unlock_that_the_api_server_refuses_is_tried_again_until_it_doe
             raise KubeRejectedError("admission webhook denied the request", status=refused[-1])
         return await patch(resource, name, *args, **options)
 
-    monkeypatch.setattr(reconciler, "REFUSED_FIRST_S", 0.05)
+    monkeypatch.setattr(keys, "REFUSED_FIRST_S", 0.05)
     async with stage.manager():
         await stage.says_job(1, "RUNNING", runs=True)
         await stage.stands("locked")
@@ -1449,8 +1450,8 @@ async def test_an_unlock_that_a_right_or_a_rule_of_the_api_server_refuses_is_tri
 
     first, second, third = tries[:3]
     assert {of for of, _ in tries} == {status}
-    assert second[1] - first[1] >= reconciler.REFUSED_FIRST_S
-    assert third[1] - second[1] >= 2 * reconciler.REFUSED_FIRST_S
+    assert second[1] - first[1] >= keys.REFUSED_FIRST_S
+    assert third[1] - second[1] >= 2 * keys.REFUSED_FIRST_S
     assert (locked.value, locked.is_tainted) == ("locked", True)
 
 

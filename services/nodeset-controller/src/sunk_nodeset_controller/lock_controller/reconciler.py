@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from sunk_events.base import Event
 from sunk_events.locks import FailedLock, LockState
 from sunk_events.requests import Finding
-from sunk_kube.errors import KubeRejectedError
 from sunk_kube.objects import Node
 from sunk_nodeset_controller.lock_controller.evictor import Evictor, Turn
 from sunk_nodeset_controller.lock_controller.lock_store import NodeLockStore
@@ -26,7 +25,6 @@ from sunk_nodeset_controller.locks.holders import still_released
 from sunk_nodeset_controller.locks.machine import decide
 from sunk_nodeset_controller.locks.metrics import LOCK_SECONDS
 from sunk_nodeset_controller.locks.model import Blockers, Decision, NodeLock, NotRunning, Rules, Seen, Step
-from sunk_runtime.backoff import doubled
 from sunk_runtime.clock import now
 from sunk_runtime.errors import ConflictError, SunkError, TransientError
 from sunk_runtime.tracing import acting, because
@@ -41,10 +39,6 @@ STEPS: Final = 8
 
 LATE_S: Final = 25.0
 """Where the kubelet refuses who does not bear the taint, a lock that stands is looked at no more often."""
-
-
-REFUSED_FIRST_S: Final = 1.0
-REFUSED_LAST_S: Final = 60.0
 
 
 class Locks:
@@ -81,26 +75,13 @@ class Locks:
                 again_s = await self._take(
                     Turn(node, self._snapshotter.kube_node(node), lock_requests, lock_requests.requests)
                 )
-        except KubeRejectedError as error:  # A rule, a right, another's admission: it may be fixed any time.
-            lock_requests.trouble(str(error))
-            raise TransientError(
-                f"lock refused: {error}", retry_after_s=self._refused_s(lock_requests)
-            ) from error
         except SunkError as error:
             lock_requests.trouble(str(error))
             raise
-        else:
-            lock_requests.refused = 0
         finally:
             if lock_requests.is_empty:
                 self._lock_requests.pop(node, None)
         return again_s
-
-    @staticmethod
-    def _refused_s(lock_requests: LockRequests) -> float:
-        """Return in how many seconds to ask again an API server that refuses, later each time."""
-        lock_requests.refused += 1
-        return doubled(REFUSED_FIRST_S, lock_requests.refused - 1, REFUSED_LAST_S)
 
     async def explain(self, node: str) -> tuple[Finding, ...] | None:
         """Return how *node*'s lock stands and which Pods it would drive out; None: its Node is gone."""

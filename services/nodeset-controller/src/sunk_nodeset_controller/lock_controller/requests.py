@@ -56,8 +56,6 @@ class LockRequests:
         self.released: dict[int, datetime] = {}
         self.waiting_since: dict[int, datetime] = {}
         """Since when each job that is not granted waits, asked for or not."""
-        self.refused = 0
-        """How often in a row the API server would not have what was to be written."""
         self._requests: dict[int, LockRequest] = {}
         self._waiters: dict[int, set[PendingReply]] = {}
         self._undone: list[anyio.Event] = []
@@ -71,7 +69,7 @@ class LockRequests:
     def is_empty(self) -> bool:
         """Nothing is worth remembering."""
         told = self._waiters or self._undone or self.released
-        found = self.clear_since or self.asked or self.waiting_since or self.refused
+        found = self.clear_since or self.asked or self.waiting_since
         return not told and not found and self.idle_since is None
 
     @contextmanager
@@ -120,7 +118,7 @@ class LockRequests:
 
     def clear(self) -> None:
         """Forget what was seen of a Node that is gone, or another's; its questions still wait."""
-        self.idle_since, self.looked_at, self.refused = None, None, 0
+        self.idle_since, self.looked_at = None, None
         self.clear_since, self.asked, self.waiting_since = {}, {}, {}
         self.driven = frozenset()
         self.released.clear()
