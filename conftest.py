@@ -18,6 +18,7 @@ from sunk_lab.ports import free_port
 
 pytest_plugins = [
     "sunk_lab.run_so_far",
+    "sunk_lab.shown_by",
     "sunk_lab.kube.testing",
     "sunk_lab.nats_testing",
     "sunk_lab.slurm.testing",
