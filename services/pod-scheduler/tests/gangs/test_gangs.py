@@ -565,3 +565,24 @@ def test_a_gang_of_which_we_have_bound_a_member_is_bound_to_its_end() -> None:
     _, action = with_its_notes(unserved(started, "k-0", ""), Limits())
 
     assert isinstance(action, BindMembers)
+
+
+def test_a_member_that_has_no_seat_keeps_none_from_theirs() -> None:
+    """So it is where an older store came back in which the gang had no nodes yet."""
+    found = running({}, {})
+    assert found.placement is not None
+    assert found.placement.roster is not None
+    first, other = found.placement.roster.members
+    waits = found.members[other.uid]
+    record = replace(
+        found.placement,
+        phase="started",
+        roster=replace(found.placement.roster, members=(first, replace(other, node=""))),
+    )
+    members = found.members | {other.uid: replace(waits, pod=replace(waits.pod, kube_node=""))}
+
+    found, action = with_its_notes(replace(found, placement=record, members=members), Limits())
+
+    assert found.placement is not None
+    assert found.placement.phase == "bound"
+    assert notes(action) == {other.uid: ("SeatDoesNotFit", f"job {JOB} has no node for it")}

@@ -61,7 +61,7 @@ def bind(seen: GangSeen, gang: Gang, locking: Collection[str] = ()) -> BindMembe
     unbound = {
         member.uid: seen.kube_nodes[member.node]
         for member in gang.members
-        if member.node not in locking
+        if member.node not in {"", *locking}
         and (found := seen.members.get(member.uid)) is not None
         and found.is_well
         and not found.pod.kube_node
@@ -215,10 +215,14 @@ def _bind_replacements(seen: GangSeen, record: PlacementState, gang: Gang) -> Ga
         return None
     if isinstance(seen.job, JobUnknown) or (isinstance(seen.job, JobSeen) and not seen.job.is_marked):
         return Wait(ASK_AGAIN_S)  # Whether the seat is still ours only Slurm can say.
+    node_by_uid = {one.uid: one.node for one in gang.members}
+    seatless = f"job {record.job} has no node for it"
     problems = {
-        one.uid: Message(reason=PodReason.SEAT_DOES_NOT_FIT, text=one.node_problem, is_warning=True)
+        one.uid: Message(
+            reason=PodReason.SEAT_DOES_NOT_FIT, text=one.node_problem or seatless, is_warning=True
+        )
         for one in replacements
-        if one.node_problem
+        if one.node_problem or not node_by_uid[one.uid]
     }
     if problems:
         return Notify(notes=problems, after_s=LOOK_AGAIN_S)
@@ -226,7 +230,6 @@ def _bind_replacements(seen: GangSeen, record: PlacementState, gang: Gang) -> Ga
         return Wait(ASK_AGAIN_S)
     if binding := bind(seen, gang, {lock.node for lock in seen.ungranted}):
         return binding
-    node_by_uid = {one.uid: one.node for one in gang.members}
     notes = {
         one.uid: Message(
             reason=PodReason.WAITING_FOR_LOCK,
