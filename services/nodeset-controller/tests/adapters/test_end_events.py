@@ -120,7 +120,7 @@ def no_jobs(_: object) -> dict[str, int | None]:
     return {}
 
 
-def no_successor(_: str) -> str:
+def no_successor(_node: str, _kube_node: str) -> str:
     return ""
 
 

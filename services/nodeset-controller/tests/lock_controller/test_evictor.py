@@ -40,7 +40,7 @@ class Nodes:
     async def pods_on(self, _: str) -> list[Pod]:
         return self.pods
 
-    def successor(self, _: str) -> str:
+    def successor(self, _node: str, _kube_node: str) -> str:
         return ""
 
     def job_by_uid(self, _: object) -> dict[str, int | None]:

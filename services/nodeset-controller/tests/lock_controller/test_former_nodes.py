@@ -59,7 +59,7 @@ class Cluster:
     def kube_node(self, _: str) -> str:
         return "node1"
 
-    def successor(self, of: str) -> str:
+    def successor(self, of: str, _: str) -> str:
         return "" if self.owner == of else f"lab/{self.owner}"
 
     def seen(self, _: str, lock: NodeLock, asked: Seen) -> Seen:

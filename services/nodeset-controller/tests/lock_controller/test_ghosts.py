@@ -53,7 +53,7 @@ class Bus:
     def kube_node(self, _: str) -> str:
         return ""
 
-    def successor(self, _: str) -> str:
+    def successor(self, _node: str, _kube_node: str) -> str:
         return ""
 
     def viewed(self, _: str) -> None:

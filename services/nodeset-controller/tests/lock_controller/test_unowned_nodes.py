@@ -22,7 +22,8 @@ from sunk_nodeset_controller.lock_controller.stray_taints import enqueue_stray_t
 from sunk_nodeset_controller.locks.annotations import read
 from sunk_nodeset_controller.locks.model import LockTaint
 from sunk_runtime.changes import Changes
-from sunk_runtime.errors import ConflictError, TransientError
+from sunk_runtime.errors import ConflictError, SunkError, TransientError
+from sunk_runtime.keys import KeyLoop
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView
 
@@ -107,9 +108,12 @@ class Cluster:
         self.taken_off.append(before.metadata.name)
         self.found = replace(FREE, metadata=replace(before.metadata, annotations={}))
 
-    async def settle(self) -> bool:
+    def viewed(self, _: str) -> Node:
+        return self.found
+
+    async def settle(self) -> None:
         store = cast("NodeLockStore", self)
-        return await take_off_stray(self.snapshotter, store, self.found, self.enqueued.append)
+        await take_off_stray(self.snapshotter, store, self.enqueued.append, "node1")
 
     async def round(self) -> None:
         """Look at all Nodes twice: none goes at first sight."""
@@ -143,7 +147,8 @@ async def test_a_stray_taint_on_a_node_of_no_nodeset_is_taken_off_by_one_cluster
     found = node("node1", taints=TAINTS, labels={LABEL_CLUSTER: label} if label else {})
     lab = Cluster(cluster, other=other, found=found)
 
-    assert await lab.settle()
+    await lab.settle()
+
     assert lab.taken_off == (["node1"] if goes else [])
 
 
@@ -152,37 +157,44 @@ async def test_what_may_be_a_lock_is_no_stray_taint() -> None:
     former = Cluster("a", other="b", found=STRAY, former=("gpu-1",))
     locked = Cluster("a", other="b", found=LOCKED)
 
-    assert [await one.settle() for one in (owned, former, locked)] == [True, True, True]
+    for one in (owned, former, locked):
+        await one.settle()
+
     assert [one.taken_off for one in (owned, former, locked)] == [[], [], []]
     assert former.enqueued == ["gpu-1"]
 
 
-async def test_nothing_is_taken_off_before_the_views_are_complete_and_then_at_once(
+async def test_nothing_is_taken_off_before_the_views_are_complete_and_then_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stray_taints, "SETTLE_S", 0.01)
     lab = Cluster("a", other="b", found=STRAY)
     lab.conflicts, lab.others.is_settled = 1, False
-    looks: list[bool] = []
+    errors: list[type[SunkError]] = []
 
-    async def look(_: Node) -> bool:
-        looks.append(await lab.settle())
-        lab.others.is_settled = True
-        return looks[-1]
+    async def look(_: str) -> None:
+        try:
+            await lab.settle()
+        except SunkError as error:
+            lab.others.is_settled = True
+            errors.append(type(error))
+            raise
 
+    strays = KeyLoop("test-stray-taints", look)
     async with anyio.create_task_group() as tasks:
+        tasks.start_soon(strays.run)
         tasks.start_soon(
             lambda: enqueue_stray_taints(
                 Changes(["node1"]),
                 lab.snapshotter,
                 {"node1": STRAY},
                 TAINT,
-                enqueue=lab.enqueued.append,
-                take_off=look,
+                owned=lab.enqueued.append,
+                unowned=strays.enqueue,
             )
         )
         await until(lambda: bool(lab.taken_off))
         tasks.cancel_scope.cancel()
 
-    assert looks == [False, False, True]
+    assert errors == [TransientError, ConflictError]
     assert not read(lab.found, TAINT).is_tainted

@@ -586,3 +586,26 @@ def test_a_member_that_has_no_seat_keeps_none_from_theirs() -> None:
     assert found.placement is not None
     assert found.placement.phase == "bound"
     assert notes(action) == {other.uid: ("SeatDoesNotFit", f"job {JOB} has no node for it")}
+
+
+def test_in_a_running_gang_too_a_member_without_a_seat_keeps_none_from_theirs() -> None:
+    found = running({}, {}, {})
+    assert found.placement is not None
+    assert found.placement.roster is not None
+    first, second, third = found.placement.roster.members
+    roster = replace(found.placement.roster, members=(first, second, replace(third, node="")))
+    unbound = {
+        uid: replace(found.members[uid], pod=replace(found.members[uid].pod, kube_node=""))
+        for uid in (second.uid, third.uid)
+    }
+    found = replace(
+        found,
+        placement=replace(found.placement, roster=roster),
+        members=found.members | unbound,
+        ungranted=(),
+    )
+
+    _, action = with_its_notes(found, Limits())
+
+    assert isinstance(action, BindMembers)
+    assert list(action.kube_nodes) == [second.uid]

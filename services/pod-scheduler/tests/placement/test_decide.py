@@ -1442,6 +1442,24 @@ def test_no_pod_on_a_node_of_anothers_is_deleted_by_us(
         moment += timedelta(minutes=1)
 
 
+@pytest.mark.parametrize("phase", ["submitted", "released", "started"])
+def test_a_pod_that_claims_our_job_on_its_node_stays_ours_whatever_an_older_store_says(
+    phase: PlacementPhase,
+) -> None:
+    claim = Claim(job=JOB, attempt=0, mark="mark", job_mark="job mark")
+    ours = replace(pod(kube_node=KUBE_NODE), is_served=False, claim=claim)
+
+    stored = placement(phase, node=SLURM_NODE if phase == "started" else "")
+
+    next_ = decide(seen(ours, stored, job(is_marked_started=True)), T0, Limits())
+    waits = decide(seen(replace(ours, kube_node=""), stored, job()), T0, Limits())
+
+    assert not isinstance(next_, CancelJob)
+    assert not (isinstance(next_, Record) and next_.state.phase in {"ending", "ended"})
+    assert isinstance(waits, Record)
+    assert waits.state.phase == "ended"
+
+
 def test_a_pod_that_we_have_bound_stays_ours_though_another_scheduler_has_its_name_by_now() -> None:
     ours = replace(pod(kube_node=KUBE_NODE), is_served=False)
     started, bound = placement("started", node=SLURM_NODE), placement("bound", node=SLURM_NODE)

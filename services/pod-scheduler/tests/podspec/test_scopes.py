@@ -29,8 +29,8 @@ def peer(cluster: str = "a", *, holder: str = "a-0") -> Peer:
         pytest.param("a-0", timedelta(), True, id="it leads"),
         pytest.param("a-0", ALIAS_KEPT - SECOND, True, id="the API server was away for minutes"),
         pytest.param("a-0", ALIAS_KEPT, False, id="it is gone"),
-        pytest.param("", SILENT - SECOND, True, id="its next replica is about to lead"),
-        pytest.param("", SILENT, False, id="it was uninstalled"),
+        pytest.param("", ALIAS_KEPT - SECOND, True, id="its next replica waits for a Node"),
+        pytest.param("", ALIAS_KEPT, False, id="it was uninstalled"),
         pytest.param("a-0", -SILENT, False, id="it was renewed in the future, and would have it for ever"),
     ],
 )

@@ -18,7 +18,7 @@ from sunk_events.placements import PlacementState
 from sunk_nodeset_controller.adapters.kube_views import KubeViews
 from sunk_nodeset_controller.slurm_health import SlurmHealth
 from sunk_runtime.clock import now
-from sunk_runtime.errors import ConflictError, TransientError
+from sunk_runtime.errors import ConflictError, PermanentError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.keys import Handle
 from sunk_runtime.leases import Leadership
@@ -177,15 +177,13 @@ class FirstRound:
         """Return *handle* that counts."""
 
         async def look(key: str) -> float | None:
-            is_looked = True  # Also if it is refused: one Pod must not keep us silent about all others.
             try:
-                return await handle(key)
-            except (ConflictError, TransientError):
-                is_looked = False
+                again_s = await handle(key)
+            except PermanentError:  # One Pod that is refused must not keep us silent about all others.
+                self._looked(key)
                 raise
-            finally:
-                if is_looked:
-                    self._looked(key)
+            self._looked(key)
+            return again_s
 
         return look
 

@@ -29,7 +29,7 @@ from sunk_nodeset_controller.locks.metrics import DAEMONS_DRIVEN
 from sunk_nodeset_controller.locks.model import Rules
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
 from sunk_runtime.changes import Changes
-from sunk_runtime.errors import ConflictError, PermanentError, SunkError, TransientError
+from sunk_runtime.errors import PermanentError, SunkError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import answering
@@ -99,9 +99,10 @@ async def run_locks(
         tasks.start_soon(answers.failed.follow, views.slurm_nodes)
         tasks.start_soon(warn_of_daemons, kube, measure, views.cluster)
         if changed is not None:
-            enqueue = loop.enqueue
-            take_off = partial(take_off_stray, snapshotter, nodes, enqueue=enqueue)
-            look_at_marks = partial(enqueue_stray_taints, enqueue=enqueue, take_off=take_off)
+            take_off = partial(take_off_stray, snapshotter, nodes, loop.enqueue)
+            strays = KeyLoop(f"stray-taints-{views.cluster}", take_off, woken_by=woken_by)
+            tasks.start_soon(strays.run)
+            look_at_marks = partial(enqueue_stray_taints, owned=loop.enqueue, unowned=strays.enqueue)
             tasks.start_soon(look_at_marks, changed, snapshotter, viewed, measure.taint)
         async with (
             answering(views.bus, views.cluster, AcquireLock, answers.acquire, fence=leadership),
@@ -157,29 +158,23 @@ async def _take_off(
 
 
 async def take_off_stray(
-    snapshotter: LockSnapshotter, nodes: NodeLockStore, kube_node: Node, enqueue: Callable[[str], None]
-) -> bool:
-    """Take a stray taint off a Node that no Slurm node has; return False if that is to be tried again.
+    snapshotter: LockSnapshotter, nodes: NodeLockStore, enqueue: Callable[[str], None], kube_node: str
+) -> None:
+    """Take a stray taint off *kube_node* if no Slurm node has it; that is this cluster's to do, or another's.
 
     Of a lock of ours the annotation stands there too, so this needs no second sight.
     """
-    name = kube_node.metadata.name
-    try:
-        snapshotter.require_complete()
-        if snapshotter.has_owner(name):
-            return True  # Its cluster's locks look after it.
-        if former := snapshotter.former(name):
-            for node in former:
-                enqueue(node)
-        elif snapshotter.is_responsible(kube_node):
-            found = await nodes.read(name)
-            if found is not None and is_stray_taint(read_lock(found, nodes.taint)):
-                await nodes.take_off(found)
-    except (ConflictError, TransientError):
-        return False
-    except SunkError as error:
-        log.warning("stray lock taint not removed", extra={"kube_node": name, "error": str(error)})
-    return True
+    snapshotter.require_complete()
+    viewed = nodes.viewed(kube_node)
+    if viewed is None or snapshotter.has_owner(kube_node):
+        return  # It is gone, or its cluster's locks look after it.
+    if former := snapshotter.former(kube_node):
+        for node in former:
+            enqueue(node)
+    elif snapshotter.is_responsible(viewed):
+        found = await nodes.read(kube_node)
+        if found is not None and is_stray_taint(read_lock(found, nodes.taint)):
+            await nodes.take_off(found)
 
 
 async def warn_of_daemons(kube: KubeClient, measure: EvictionPolicy, cluster: str) -> None:

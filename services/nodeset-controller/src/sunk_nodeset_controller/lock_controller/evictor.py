@@ -69,7 +69,8 @@ class Evictor:
             others = [pod for pod in others if pod.metadata.uid not in returning]
         found = blockers(others)
         lock_requests.looked(found, now())
-        if does_clear and not self._snapshotter.successor(turn.node):  # The Pods may be a new owner's.
+        # Of a Node that is another's by now, the Pods are that one's.
+        if does_clear and not self._snapshotter.successor(turn.node, turn.kube_node):
             known = [pod for pod in others if pod.metadata.uid not in daemons.unknown]
             ours = [pod for pod in known if self._nodes.measure.may_evict(pod)]
             await self._drive_out(turn, seen, ours, placed)

@@ -119,7 +119,8 @@ class Locks:
         found, clear = self._viewed(turn) or await self._read(turn, may_be_prefetched=not turn.requests), None
         closed: tuple[Seen, Decision] | None = None
         for _ in range(STEPS):
-            if found is None or self._snapshotter.successor(turn.node):  # The lock may be the new owner's.
+            # Of a Node that is another's by now, the lock is that one's.
+            if found is None or self._snapshotter.successor(turn.node, turn.kube_node):
                 return await self._forget(turn)
             seen = self._seen(turn, found, clear)
             decision = decide(seen, self._rules)
@@ -246,7 +247,7 @@ class Locks:
 
     async def _forget(self, turn: Turn) -> None:
         """Tell that the Node is gone, or another's, and its lock with it: nothing is written on a Node."""
-        if successor := self._snapshotter.successor(turn.node):
+        if successor := self._snapshotter.successor(turn.node, turn.kube_node):
             log.info("lock of a former node forgotten", extra={"node": turn.node, "now": successor})
         self._watches.stop(turn.node)
         turn.lock_requests.trouble("its Node has a new owner" if successor else "its Node is gone")

@@ -78,9 +78,9 @@ class LockSnapshotter:
         named = kube_node.metadata.labels.get(LABEL_CLUSTER, "")
         return self.views.cluster == (named if named in clusters else min(clusters))
 
-    def successor(self, node: str) -> str:
-        """Return who has the Node of *node* by now, as ``cluster/node``; nothing where that is *node*."""
-        owner = self._members.owner(self.kube_node(node))
+    def successor(self, node: str, kube_node: str) -> str:
+        """Return who has *kube_node* by now, as ``cluster/node``; nothing where that is *node*, or none."""
+        owner = self._members.owner(kube_node)
         if owner is None or owner == (self.views.cluster, node):
             return ""
         return f"{owner.cluster}/{owner.node}"

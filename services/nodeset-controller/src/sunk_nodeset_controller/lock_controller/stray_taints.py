@@ -6,7 +6,7 @@ is taken off: a process that is killed in between is followed by one that says t
 Source: Kubernetes, "Server-Side Apply", field management. A Node's taints are one field, the last writer's.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -109,27 +109,28 @@ async def enqueue_stray_taints(
     viewed: Mapping[str, Node],
     taint: LockTaint,
     *,
-    enqueue: Callable[[str], None],
-    take_off: Callable[[Node], Awaitable[bool]],
+    owned: Callable[[str], None],
+    unowned: Callable[[str], None],
 ) -> None:
     """Have nodes looked at whose Node bears other than the bus says, until cancelled.
 
-    A stray taint on a Node that no Slurm node of this cluster has goes to *take_off*, which returns False to
-    be asked again.
+    Args:
+        changed: Names of Nodes on which marks of a lock changed.
+        snapshotter: Says which Slurm node of this cluster has a Node.
+        viewed: The Nodes.
+        taint: The lock's.
+        owned: Takes the Slurm nodes of this cluster.
+        unowned: Takes the Nodes that no Slurm node of this cluster has, if they bear a stray taint.
     """
     while True:
         first = await anext(changed)
         await anyio.sleep(SETTLE_S)
-        unowned: list[Node] = []
         for kube_node in {first, *changed.taken()}:
             node, found = snapshotter.owner(kube_node), viewed.get(kube_node)
             if found is None:
                 continue
             lock = read(found, taint)
             if node and not is_as_published(lock, snapshotter.views.locks.get(node)):
-                enqueue(node)
+                owned(node)
             elif not node and is_stray_taint(lock):
-                unowned.append(found)
-        for found in unowned:
-            if not await take_off(found):
-                changed.add(found.metadata.name)
+                unowned(kube_node)

@@ -44,6 +44,7 @@ from sunk_pod_scheduler.placement.actions import (
 )
 from sunk_pod_scheduler.placement.decide import decide
 from sunk_pod_scheduler.placement.end_reasons import NOT_SERVED
+from sunk_pod_scheduler.placement.job_claims import is_claimed
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.placement.model import JobGone, JobSeen, Observed, PodSeen
 from sunk_pod_scheduler.placement.transitions import given_up, joined, without
@@ -114,6 +115,8 @@ def _is_anothers(seen: GangSeen, record: PlacementState, gang: Gang) -> bool:
     """Whether another scheduler may place the gang, or has done so, and we have bound no member of it."""
     there = [(one, found.pod) for one in gang.members if (found := seen.members.get(one.uid)) is not None]
     if record.lost is not None or all(pod.is_served for _, pod in there):
+        return False
+    if any(pod.kube_node and is_claimed(pod.claim, record) for _, pod in there):
         return False
     return record.phase != "started" or not any(
         pod.kube_node and seen.kube_nodes.get(one.node, pod.kube_node) == pod.kube_node for one, pod in there

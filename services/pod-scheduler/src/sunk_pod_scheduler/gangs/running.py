@@ -56,12 +56,15 @@ def ends(record: PlacementState, reason: str, now: datetime, *, exit_code: int =
     return Record(state=replace(ending(record, reason, now).state, exit_code=exit_code, node=""))
 
 
-def bind(seen: GangSeen, gang: Gang, locking: Collection[str] = ()) -> BindMembers | None:
-    """Return the binding of everybody who has a seat, on a node not *locking*, and is on no Node yet."""
+def bind(
+    seen: GangSeen, gang: Gang, locking: Collection[str] = (), unfit: Collection[str] = ()
+) -> BindMembers | None:
+    """Return the binding of all but the *unfit* that have a seat, on a node not *locking*, and no Node."""
     unbound = {
         member.uid: seen.kube_nodes[member.node]
         for member in gang.members
         if member.node not in {"", *locking}
+        and member.uid not in unfit
         and (found := seen.members.get(member.uid)) is not None
         and found.is_well
         and not found.pod.kube_node
@@ -224,12 +227,11 @@ def _bind_replacements(seen: GangSeen, record: PlacementState, gang: Gang) -> Ga
         for one in replacements
         if one.node_problem or not node_by_uid[one.uid]
     }
-    if problems:
-        return Notify(notes=problems, after_s=LOOK_AGAIN_S)
-    if any(node not in seen.kube_nodes for node in distinct(gang)) or seen.ungranted is None:
+    if all(node in seen.kube_nodes for node in distinct(gang)) and seen.ungranted is not None:
+        if binding := bind(seen, gang, {lock.node for lock in seen.ungranted}, problems):
+            return binding
+    elif not problems:
         return Wait(ASK_AGAIN_S)
-    if binding := bind(seen, gang, {lock.node for lock in seen.ungranted}):
-        return binding
     notes = {
         one.uid: Message(
             reason=PodReason.WAITING_FOR_LOCK,
@@ -237,4 +239,4 @@ def _bind_replacements(seen: GangSeen, record: PlacementState, gang: Gang) -> Ga
         )
         for one in replacements
     }
-    return Notify(notes=notes, after_s=LOOK_AGAIN_S)
+    return Notify(notes=notes | problems, after_s=LOOK_AGAIN_S)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from sunk_events.placements import Gang, GangMember, PlacementState
 from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen
-from sunk_pod_scheduler.placement.marks import Claim
+from sunk_pod_scheduler.placement.job_claims import is_claimed
 from sunk_pod_scheduler.placement.model import JobGone
 
 _SHOWN: Final = 4
@@ -26,7 +26,7 @@ def seats_from_pods(seen: GangSeen, record: PlacementState, gang: Gang) -> Gang:
     bound = {
         uid: one
         for uid, one in seen.members.items()
-        if one.is_well and one.pod.kube_node in nodes and _claims(one.pod.claim, record)
+        if one.is_well and one.pod.kube_node in nodes and is_claimed(one.pod.claim, record)
     }
     seats = {member.uid for member in gang.members}
     replacements = {one.rank: one for uid, one in bound.items() if uid not in seats}
@@ -40,11 +40,6 @@ def seats_from_pods(seen: GangSeen, record: PlacementState, gang: Gang) -> Gang:
         else:
             members.append(replace(member, uid=one.uid, pod=one.pod.name, node=node, vacant=None))
     return replace(gang, members=tuple(members))
-
-
-def _claims(claim: Claim | None, record: PlacementState) -> bool:
-    made = None if claim is None or not claim.is_signed else (claim.attempt, claim.job)
-    return made == (record.attempt, record.job)
 
 
 def left(seen: GangSeen, gang: Gang) -> str:

@@ -27,6 +27,7 @@ from sunk_pod_scheduler.placement.actions import (
 )
 from sunk_pod_scheduler.placement.end_reasons import NOT_SERVED, cause, forgotten, release_requested, requeued
 from sunk_pod_scheduler.placement.heartbeat import check_heartbeat
+from sunk_pod_scheduler.placement.job_claims import is_claimed
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, ENDED_GRACE_S, LOOK_AGAIN_S, Limits
 from sunk_pod_scheduler.placement.marks import Claim
 from sunk_pod_scheduler.placement.model import JobGone, JobSeen, JobUnknown, Observed, PodSeen
@@ -52,9 +53,11 @@ def _is_anothers(seen: Observed, pod: PodSeen, placement: PlacementState) -> boo
     """Whether another scheduler may place the Pod, or has done so: what there is of ours ends without it.
 
     From the phase ``started`` on we may have bound it ourselves: then it is on the Node of our job, as far as
-    that is known.
+    that is known. A Pod on a Node that claims our job was bound by us, whatever an older store says.
     """
     if pod.is_served or placement.lost is not None or placement.phase not in _WAITING:
+        return False
+    if pod.kube_node and is_claimed(pod.claim, placement):
         return False
     may_be_bound_by_us = placement.phase == "started" and seen.kube_node in {"", pod.kube_node}
     return not (pod.kube_node and may_be_bound_by_us)

@@ -5,6 +5,7 @@ Only what we have written is found: whatever tenants write on their Pods costs n
 
 from collections.abc import Callable, Iterator
 
+from sunk_events.placements import PlacementState
 from sunk_kube.pods import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler.placement import marks
@@ -21,6 +22,12 @@ def claims_of(key: bytes, pod: Pod) -> dict[str, Claim]:
     owners = (pod.metadata.uid, *(() if related is None else (related.id,)))
     found = {owner: marks.read_claim(key, owner, text) for owner in owners}
     return {owner: claim for owner, claim in found.items() if claim is not None}
+
+
+def is_claimed(claim: Claim | None, record: PlacementState) -> bool:
+    """Whether *claim* is signed by us and names the job of *record*: a Pod on a Node was bound by us then."""
+    made = None if claim is None or not claim.is_signed else (claim.attempt, claim.job)
+    return made == (record.attempt, record.job)
 
 
 def of_owner(owner: str, job: int) -> str:

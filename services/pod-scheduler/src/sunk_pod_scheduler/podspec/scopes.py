@@ -16,8 +16,8 @@ ALIAS: Final = "sunk-scheduler"
 SILENT: Final = timedelta(seconds=60)
 """One that has not renewed its Lease for so long is dead; far more than a Lease lasts, and clocks differ."""
 ALIAS_KEPT: Final = timedelta(minutes=10)
-"""So long the alias stays with one that has not given its Lease up: while the API server is away, no
-scheduler renews its Lease."""
+"""So long the alias stays with one that does not renew its Lease: the API server may be away, or its Pod may
+wait for a Node or for its image. Where its Lease is deleted, the alias is free at once."""
 
 
 class PodScope(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,8 +48,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
     def keeps_alias(self, now: datetime) -> bool:
         """Whether the alias stays with it, if it has the alias: it leads, or may lead again soon."""
-        kept = ALIAS_KEPT if self.holder else SILENT
-        return self.renewed is not None and -SILENT < now - self.renewed < kept
+        return self.renewed is not None and -SILENT < now - self.renewed < ALIAS_KEPT
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
