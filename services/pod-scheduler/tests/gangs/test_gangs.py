@@ -579,7 +579,7 @@ def test_a_member_that_has_no_seat_keeps_none_from_theirs() -> None:
         phase="started",
         roster=replace(found.placement.roster, members=(first, replace(other, node=""))),
     )
-    members = found.members | {other.uid: replace(waits, pod=replace(waits.pod, kube_node=""))}
+    members = {**found.members, other.uid: replace(waits, pod=replace(waits.pod, kube_node=""))}
 
     found, action = with_its_notes(replace(found, placement=record, members=members), Limits())
 
@@ -601,7 +601,7 @@ def test_in_a_running_gang_too_a_member_without_a_seat_keeps_none_from_theirs() 
     found = replace(
         found,
         placement=replace(found.placement, roster=roster),
-        members=found.members | unbound,
+        members={**found.members, **unbound},
         ungranted=(),
     )
 
