@@ -10,7 +10,7 @@ TABLE = """
 - `test_some.py::test_good`
 - `test_some.py::test_of_a_class` (a real server)
 - `test_some.py::test_that_is_skipped`
-- `test_some.py::test_that_is_gone`
+- `test_some.py::test_that_is_gone` (a real server, 200 Pods nightly)
 - `test_some.py::test_of_the_night` (a real server, nightly)
 """
 TESTS = """

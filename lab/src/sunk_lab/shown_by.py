@@ -1,7 +1,7 @@
 """Tables that say which tests show something: a whole run without those tests shows less than the tables say.
 
-A table names a test as ``path::name`` in backquotes. What follows in parentheses may say that only an
-occasional run has it: "nightly", "on request".
+A table names a test as ``path::name`` in backquotes. One of the parts that follow in parentheses may say that
+only an occasional run has it: "nightly", "on request".
 """
 
 import re
@@ -19,7 +19,7 @@ _NAMED: Final = re.compile(r"`([\w./-]+\.py)::(\w+)`(?: \(([^)]*)\))?")
 def named(table: str) -> Iterator[tuple[str, str]]:
     """Yield path and name of each test that *table* names, but for those of occasional runs."""
     for path, name, when in _NAMED.findall(table):
-        if not any(word in when for word in OCCASIONAL):
+        if not set(OCCASIONAL) & set(when.split(", ")):
             yield path, name
 
 
