@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient
@@ -89,6 +90,7 @@ class NodeSets(dict[str, NodeSet]):
     def __init__(self) -> None:
         super().__init__()
         self.budgets = 0
+        self.histories = 0
         self.forgotten: list[str] = []
         self.nodesets = self
         self.pods_of = self.slices_of = Listed()
@@ -106,6 +108,7 @@ class NodeSets(dict[str, NodeSet]):
         self.budgets += 1
 
     async def revisions(self, _: object) -> list[ControllerRevision]:
+        self.histories += 1
         return []
 
     async def create_revision(self, _: object) -> None:
@@ -144,6 +147,27 @@ async def test_a_nodeset_that_is_gone_and_comes_back_gets_its_disruption_budget_
     assert counts == [1, 2]
     assert cluster.forgotten == [GPU.key] * 4  # By who looks and who acts, twice.
     assert loop._guarded == {}  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_of_a_nodeset_that_is_made_anew_before_it_was_seen_to_be_gone_nothing_is_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its history is looked at, so what the former one has left is adopted, and its budget is its own."""
+    monkeypatch.setattr(reconciler, "SHARE", 1.0)
+    cluster = NodeSets()
+    loop = NodeSetLoop(
+        cast("KubeViews", cluster),
+        cast("FencedKube", cluster),
+        cast("Observer", cluster),
+        cast("Executor", cluster),
+    )
+    looked: list[tuple[int, int]] = []
+    for uid in ("former", "former", "present", "present"):
+        cluster[GPU.key] = replace(GPU, metadata=replace(GPU.metadata, uid=uid))
+        await loop.reconcile(GPU.key)
+        looked.append((cluster.histories, cluster.budgets))
+
+    assert looked == [(1, 1), (1, 1), (2, 2), (2, 2)]
 
 
 class NoNodes:

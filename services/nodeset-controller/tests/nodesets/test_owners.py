@@ -6,7 +6,6 @@ from sunk_kube import wellknown as wk
 from sunk_kube.objects import OwnerReference
 from sunk_kube.resources import NODESETS
 from sunk_kube.testing import nodeset, pod
-from sunk_nodeset_controller.nodeset_controller.reconciler import REMEMBERED_S, NameConflicts
 from sunk_nodeset_controller.nodesets.owners import is_member_pod, is_orphan_of
 
 OURS = OwnerReference(api_version=NODESETS.api_version, kind="NodeSet", name="gpu", uid="u", controller=True)
@@ -55,13 +54,3 @@ def test_only_what_nobody_has_is_adopted(
 
     assert is_orphan_of(found, nodeset()) is is_ours
     assert not is_orphan_of(found, nodeset(namespace="other"))
-
-
-def test_a_name_that_a_stranger_had_is_tried_again_later() -> None:
-    clock = [0.0]
-    name_conflicts = NameConflicts(lambda: clock[0])
-    name_conflicts.note("slurm/gpu", ["gpu-1"])
-
-    assert (name_conflicts.of("slurm/gpu"), name_conflicts.of("slurm/cpu")) == ({"gpu-1"}, frozenset())
-    clock[0] = REMEMBERED_S
-    assert name_conflicts.of("slurm/gpu") == frozenset()

@@ -22,6 +22,7 @@ from sunk_nodeset_controller.metrics import SLURM_IS_KNOWN
 from sunk_nodeset_controller.missing_rights import missing_right
 from sunk_nodeset_controller.nodeset_controller.adoption import Adoption
 from sunk_nodeset_controller.nodeset_controller.executor import Done, Executor
+from sunk_nodeset_controller.nodeset_controller.name_conflicts import NameConflicts
 from sunk_nodeset_controller.nodeset_controller.observer import Observer
 from sunk_nodeset_controller.nodeset_controller.revisions import Revisions
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReleasePod
@@ -55,36 +56,6 @@ class TimeSlicer:
         return done
 
 
-REMEMBERED_S: Final = 600.0
-"""Then the name is tried again: its Pod may have gone."""
-
-
-class NameConflicts:
-    """Names that Pods of somebody else have, by NodeSet.
-
-    They are found out by trying, for we see only Pods with our label.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._until: dict[str, dict[str, float]] = {}
-
-    def note(self, key: str, names: Iterable[str]) -> None:
-        """Note that the NodeSet *key* met Pods of somebody else under *names*."""
-        now = self._clock()
-        known = {name: until for name, until in self._until.get(key, {}).items() if until > now}
-        self._until[key] = known | dict.fromkeys(names, now + REMEMBERED_S)
-
-    def of(self, key: str) -> frozenset[str]:
-        """Return the names that the NodeSet *key* cannot have."""
-        now = self._clock()
-        return frozenset(name for name, until in self._until.get(key, {}).items() if until > now)
-
-    def forget(self, key: str) -> None:
-        """Forget a NodeSet that is gone."""
-        self._until.pop(key, None)
-
-
 log = logging.getLogger(__name__)
 
 SEEN_S: Final = 5.0
@@ -115,25 +86,23 @@ class NodeSetLoop:
         self._name_conflicts = NameConflicts()
         self._adoption = Adoption(views, kube)
         self._rest = RateLimit()
-        self._guarded: dict[str, tuple[str, float, str]] = {}
-        """By key: the uid, when its disruption budget is due again, and why there is none."""
+        self._guarded: dict[str, tuple[float, str]] = {}
+        """By key: when its disruption budget is due again, and why there is none."""
         self._rests_until: dict[str, float] = {}
+        self._uids: dict[str, str] = {}
+        """By key: of which NodeSet all of that is remembered."""
 
     async def reconcile(self, key: str) -> float | None:
         """Bring the NodeSet *key* one step closer; return when to look again though nothing changes."""
         self._views.require_complete()
         nodeset = self._views.nodesets.get(key)
         if nodeset is None:
-            self._observer.forget(key)
-            self._name_conflicts.forget(key)
-            self._revisions.forget(key)
-            self._rests_until.pop(key, None)
-            self._guarded.pop(key, None)
-            self._adoption.forget(key)
-            self._deeds.forget(key)
-            with suppress(KeyError):
-                SLURM_IS_KNOWN.remove(key)
+            self._forget(key)
             return None
+        uid = nodeset.metadata.uid
+        if self._uids.get(key, uid) != uid:  # Made anew at once: the former one was never seen to be gone.
+            self._forget(key)
+        self._uids[key] = uid
         rest_s = self._rests_until.get(key, 0.0) - time.monotonic()
         if rest_s > 0:
             return rest_s
@@ -148,6 +117,19 @@ class NodeSetLoop:
             rest_s = 0.0 if is_growing else time_slicer.spent_s * 2 * (1 / SHARE - 1)
             self._rests_until[key] = time.monotonic() + rest_s
         return again_s
+
+    def _forget(self, key: str) -> None:
+        """Forget a NodeSet that is gone."""
+        self._uids.pop(key, None)
+        self._observer.forget(key)
+        self._name_conflicts.forget(key)
+        self._revisions.forget(key)
+        self._rests_until.pop(key, None)
+        self._guarded.pop(key, None)
+        self._adoption.forget(key)
+        self._deeds.forget(key)
+        with suppress(KeyError):
+            SLURM_IS_KNOWN.remove(key)
 
     async def _turn(self, seen: Observed, found: Plan) -> float | None:
         nodeset = seen.nodeset
@@ -217,9 +199,9 @@ class NodeSetLoop:
 
     async def _guard(self, nodeset: NodeSet) -> str:
         """See to it, now and then, that nobody evicts the Pods of a NodeSet; say why not, if it cannot be."""
-        uid, now = nodeset.metadata.uid, time.monotonic()
-        known, due, refused = self._guarded.get(nodeset.key, ("", now, ""))
-        if known == uid and due > now:
+        now = time.monotonic()
+        due, refused = self._guarded.get(nodeset.key, (now, ""))
+        if due > now:
             return refused
         refused = ""
         try:
@@ -228,7 +210,7 @@ class NodeSetLoop:
             refused = f"no disruption budget: {error}"
         except KubeRejectedError as error:
             refused = f"no disruption budget: {error}"
-        self._guarded[nodeset.key] = uid, now + GUARD_AGAIN_S, refused
+        self._guarded[nodeset.key] = now + GUARD_AGAIN_S, refused
         return refused
 
     async def _let_go(self, nodeset: NodeSet) -> None:
