@@ -198,7 +198,11 @@ class Reflector(Generic[T]):
         self._store(found.key, None if is_gone else found)
 
     def _store(self, key: str, found: T | None) -> None:
+        """Take over one object. One that another replaced under its name, in a gap of the watch, is gone."""
         before = self._objects.get(key)
+        if before is not None and found is not None and before.metadata.uid != found.metadata.uid:
+            self._store(key, None)
+            before = None
         if found is None:
             self._objects.pop(key, None)
         else:

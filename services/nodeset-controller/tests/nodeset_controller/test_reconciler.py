@@ -6,6 +6,7 @@ from typing import cast
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
+from msgspec.structs import replace
 
 from sunk_kube import wellknown as wk
 from sunk_kube.errors import KubeRejectedError
@@ -46,6 +47,7 @@ class Cluster:
         self._fits, self._refusal, self._has_pods = Fits(invalid=invalid), refusal, has_pods
         self._are_slices_refused = are_slices_refused
         self.nodesets = {GPU.key: GPU}
+        self.successor: NodeSet | None = None
         self.pods_of = self.slices_of = SimpleNamespace(of=self._none, count=self._one)
         self.pods = SimpleNamespace(changes=lambda: None)
 
@@ -80,6 +82,8 @@ class Cluster:
 
     async def carry_out(self, _: Observed, actions: tuple[Action, ...]) -> Done:
         self.carried_out.append(actions)
+        if self.successor is not None:
+            self.nodesets[GPU.key] = self.successor
         return self._done
 
     async def record_event(self, *_: object) -> None:
@@ -112,6 +116,15 @@ async def test_who_is_to_stay_is_released_though_what_comes_before_is_refused() 
     assert await cluster.reconcile() == REFUSED_AGAIN_S
     assert cluster.carried_out == [(ReleasePod("gpu-1", "uid-gpu-1"),)]
     assert cluster.accepted() == [("False", "no slices")]
+
+
+async def test_a_nodeset_that_is_made_anew_meanwhile_is_not_told_what_the_former_one_came_to() -> None:
+    cluster = Cluster(Done(rejected="gpu-2 is denied"))
+    cluster.successor = replace(GPU, metadata=replace(GPU.metadata, uid="another"))
+    await cluster.reconcile()
+
+    assert cluster.carried_out
+    assert cluster.told == []
 
 
 @pytest.mark.parametrize(

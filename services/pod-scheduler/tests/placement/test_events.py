@@ -130,6 +130,14 @@ def test_a_job_that_goes_as_it_should_is_not_looked_at(
     assert is_news(state, placement(phase)) is expected
 
 
+def test_a_job_that_runs_under_the_number_of_the_pods_is_looked_at() -> None:
+    bound = replace(placement("bound"), submitted=T0)
+    ours = SlurmJobState(changed=T0, job=JOB, state="RUNNING", submitted=T0)
+
+    assert not is_news(ours, bound)
+    assert is_news(replace(ours, submitted=T0 + timedelta(seconds=1)), bound)
+
+
 def test_a_job_that_somebody_holds_after_us_is_looked_at() -> None:
     before, held = placement("released"), SlurmJobState(changed=T0, job=JOB, state="PENDING", is_held=True)
 

@@ -242,6 +242,8 @@ class NodeSetLoop:
             When it is to be written, if that is too soon now.
         """
         nodeset = self._views.nodesets.get(planned.key) or planned
+        if nodeset.metadata.uid != planned.metadata.uid:  # Another one by now, which has its own turn.
+            return None
         time_slicer = TimeSlicer()
         if seen is None or seen.nodeset is not nodeset:
             seen = await time_slicer.take(

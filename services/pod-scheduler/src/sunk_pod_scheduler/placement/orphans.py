@@ -17,9 +17,12 @@ def is_news(state: SlurmJobState | None, placement: PlacementState | None) -> bo
     """Whether a change of a placeholder's job is a reason to look at it: not that it goes as it should.
 
     A burst of Pods has a burst of such changes, and looks take slurmctld's time while it starts the jobs.
-    That a job runs is told by its script.
+    That a job runs is told by its script. A job that was submitted at another moment than the Pod's has its
+    number by now: slurmctld lost its state.
     """
     if state is None or placement is None or state.flags or state.restarts or placement.roster is not None:
+        return True
+    if placement.submitted is not None and state.submitted not in (None, placement.submitted):
         return True
     match placement.phase, state.state:
         case "submitted", "PENDING":
