@@ -151,7 +151,7 @@ async def _add_logs(cluster: Cluster, found: Bundle, pods: Sequence[Json]) -> No
 
     async def read(logs: Logs) -> None:
         try:
-            texts[logs.file] = await _log(cluster, logs)
+            texts[logs.file] = await log_of(cluster, logs)
         except SunkError as error:
             found.leave_out(logs.file, of_kubernetes(error, ""))
             if isinstance(error.__cause__, TimeoutError):
@@ -168,7 +168,7 @@ async def _add_logs(cluster: Cluster, found: Bundle, pods: Sequence[Json]) -> No
             found.add_text(*texts.popitem())
 
 
-async def _log(cluster: Cluster, logs: Logs) -> str:
+async def log_of(cluster: Cluster, logs: Logs, *, timeout_s: float = LOG_S) -> str:
     """Return the newest lines. Raises as `Api.send`.
 
     Kubernetes counts bytes from the oldest of the lines, so with too many of them the newest would be cut.
@@ -178,7 +178,7 @@ async def _log(cluster: Cluster, logs: Logs) -> str:
     lines, text = LOG_LINES, b""
     while lines:
         asked = {**query, "tailLines": str(lines), **({"previous": "true"} if logs.is_previous else {})}
-        text = await cluster.api.send("GET", path, query=asked, timeout_s=LOG_S)
+        text = await cluster.api.send("GET", path, query=asked, timeout_s=timeout_s)
         if len(text) < LOG_BYTES:
             break
         lines //= 4

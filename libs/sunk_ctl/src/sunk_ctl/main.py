@@ -15,6 +15,7 @@ import typer
 from sunk_bus.main import main as bus_main
 from sunk_ctl import bundle_command, doctor_command, event_commands, node_commands, tables, top, ui
 from sunk_ctl.cluster import Cluster
+from sunk_ctl.reading_errors import status_with_errors
 from sunk_ctl.refusals import NOT_FOUND
 from sunk_ctl.running import (
     Config,
@@ -29,7 +30,7 @@ from sunk_ctl.running import (
     show,
     warn,
 )
-from sunk_events.view import Explained, Jobs, Locks, Nodes, Pods, Status
+from sunk_events.view import Explained, Jobs, Locks, Nodes, Pods
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -67,8 +68,8 @@ Wide = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Pods of all 
 
 @app.command()
 def status(context: Context = "", kubeconfig: Config = None, output: Output = Form.TABLE) -> None:
-    """Show every Slurm cluster in one screen. Needs the ClusterRole sunk-view."""
-    _run(context, kubeconfig, output, _get(Status, "/status"), tables.status)
+    """Show every Slurm cluster in one screen. Needs the ClusterRole sunk-view; the last errors need more."""
+    _run(context, kubeconfig, output, status_with_errors, tables.status_with_errors)
 
 
 @app.command()

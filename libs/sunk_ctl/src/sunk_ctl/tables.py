@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sunk_ctl.last_errors import LastErrors, StatusReport
 from sunk_ctl.texts import counted, shown, since, until
 from sunk_events.requests import Finding
 from sunk_events.view import (
@@ -27,6 +28,7 @@ from sunk_events.view import (
 
 _SERIOUS: Final = "red"
 _WAITS: Final = "yellow"
+_UNKNOWN_MAX: Final = 3
 
 
 def _table(columns: Iterable[str], rows: Iterable[Sequence[str | Text]]) -> Table:
@@ -92,6 +94,24 @@ def _services(rows: Iterable[ServiceRow], now: datetime) -> Table:
         for row in rows
     )
     return _table(("SERVICE", "LEADER", "SEEN", "PROBLEM"), cells)
+
+
+def status_with_errors(found: StatusReport, now: datetime) -> list[RenderableType]:
+    """Return the clusters, and below them the newest error in the logs of each service."""
+    return [*status(found, now), *_last_errors(found.last_errors, now)]
+
+
+def _last_errors(found: LastErrors, now: datetime) -> list[RenderableType]:
+    lines: list[RenderableType] = []
+    if found.found:
+        cells = (
+            (one.service, one.cluster or "all", one.pod, since(one.at, now), one.error) for one in found.found
+        )
+        lines.append(_table(("SERVICE", "CLUSTER", "POD", "AGO", "LAST ERROR"), cells))
+    lines += [_line(f"last errors are not known: {why}", _WAITS) for why in found.unknown[:_UNKNOWN_MAX]]
+    if (more := len(found.unknown) - _UNKNOWN_MAX) > 0:
+        lines.append(_line(f"and of {more} more", _WAITS))
+    return lines
 
 
 def nodes(found: Nodes, now: datetime) -> list[RenderableType]:

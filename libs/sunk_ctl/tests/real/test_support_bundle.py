@@ -8,10 +8,14 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
+import anyio
 import pytest
 from typer.testing import CliRunner, Result
 
+from sunk_ctl.cluster import opened
+from sunk_ctl.last_errors import LastErrors
 from sunk_ctl.main import app
+from sunk_ctl.reading_errors import read_errors
 from sunk_lab.config import from_environment
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.processes import wait_for
@@ -59,6 +63,8 @@ echo '{DOCKER}'
 echo 'dockerconfigjson: {b64encode(DOCKER.encode()).decode()}'
 echo -e 'ldap:\\n  bindpw: |\\n    {PASSWORD}\\n  uri: ldap://directory'
 echo '-----BEGIN PRIVATE KEY-----'; echo '{BINARY}'; echo '-----END PRIVATE KEY-----'
+echo '{{"time":"2026-01-01T00:00:00+00:00","level":"error","message":"call","error":"token={TOKEN} refused"}}'
+echo '{{"time":"2026-01-01T00:00:01+00:00","level":"warning","message":"call refused"}}'
 echo 'the last line stays'
 exit 1
 """
@@ -217,6 +223,24 @@ def test_what_the_user_may_not_read_is_left_out_and_named(lab: KubeLab, tmp_path
     for text in (here.stderr, files["README.txt"]):
         assert re.search(rf"Secrets of {NAMESPACE} .*by name and form only\): secrets is forbidden", text)
         assert f"namespaces/{NAMESPACE}/configmaps: configmaps is forbidden" in text
+
+
+def test_the_last_error_of_a_service_is_read_with_the_users_rights(lab: KubeLab, tmp_path: Path) -> None:
+    admin = anyio.run(last_errors, lab.kubeconfig)
+    other = anyio.run(last_errors, kubeconfig(lab, tmp_path))
+
+    (found,) = admin.found
+    assert (found.service, found.error) == ("sunk-syncer", "call: token=[redacted]")
+    assert found.pod.startswith(f"{NAMESPACE}/syncer-")
+    assert admin.unknown == ()
+    assert other.found == ()
+    (why,) = other.unknown
+    assert "Pods of all namespaces: pods is forbidden" in why
+
+
+async def last_errors(config: Path) -> LastErrors:
+    async with opened("", config) as cluster:
+        return await read_errors(cluster)
 
 
 def test_a_file_that_is_there_is_not_replaced(lab: KubeLab, tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""The last error in the log of a service: one line, bounded, without secrets. Pure.
+
+Services write JSON lines with ``time``, ``level``, ``message``, and often ``error`` (`sunk_runtime.logging`).
+What a line says may hold texts that users wrote.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from sunk_ctl.redaction import Redactor
+from sunk_events.base import Moment
+from sunk_events.view import Status
+
+ERROR_CHARS: Final = 300
+LINE_CHARS: Final = 64 * 1024
+"""A longer line is no line of a service."""
+_LEVELS: Final = frozenset({"error", "critical"})
+
+
+class LastError(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest error that a service has logged, as far as its Pods still have it."""
+
+    service: str
+    """The label ``app.kubernetes.io/name`` of its Pods."""
+    cluster: str = ""
+    """Its Slurm cluster; empty: it serves all of them."""
+    pod: str
+    """``namespace/name``."""
+    at: Moment
+    error: str
+
+
+class LastErrors(msgspec.Struct, frozen=True, kw_only=True):
+    """The last errors, and of which Pods they are not known."""
+
+    found: tuple[LastError, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """What could not be read, and why."""
+
+
+class StatusReport(Status, frozen=True, kw_only=True):
+    """What `sunkctl status -o json` prints: the answer of sunk-view, and what its users read themselves."""
+
+    last_errors: LastErrors = LastErrors()
+
+
+class _Line(msgspec.Struct, frozen=True):
+    time: Annotated[datetime, msgspec.Meta(tz=True)]
+    level: str
+    message: str
+    error: Any = ""
+
+
+def last_error(text: str) -> tuple[datetime, str] | None:
+    """Return when a service has logged its last error, and which; None: there is none in *text*."""
+    for whole in reversed(text.splitlines()):
+        start = whole.find("{")  # Behind the time that Kubernetes puts in front of a line.
+        if start < 0 or len(whole) > LINE_CHARS:
+            continue
+        try:
+            line = msgspec.json.decode(whole[start:], type=_Line)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            continue
+        if line.level in _LEVELS:
+            said = f"{line.message}: {line.error}" if line.error else line.message
+            return line.time, Redactor().text(said.replace("\n", " "))[:ERROR_CHARS]
+    return None
+
+
+def newest(errors: Iterable[LastError]) -> tuple[LastError, ...]:
+    """Return the newest of each service, in the order of their names."""
+    found: dict[tuple[str, str], LastError] = {}
+    for one in sorted(errors, key=lambda one: one.at):
+        found[one.cluster, one.service] = one
+    return tuple(found[key] for key in sorted(found))
