@@ -168,7 +168,8 @@ def _is_another(before: SlurmJobState, after: SlurmJobState) -> bool:
     """Whether slurmctld had lost its state since *before*, and has given the number to another job.
 
     A requeue moves the time of submission too, but slurmctld has counted the restart by then: it does so at
-    once, and moves the time only when the epilogs have ended.
+    once, and moves the time only when the epilogs have ended. A job of scrontab counts each run as a restart
+    and has a new time of submission each time (seen on 24.11 and 26.05).
     """
     if _stage(after) < _stage(before) and (before.user_id, before.name) != (after.user_id, after.name):
         return True
