@@ -65,8 +65,8 @@ def last_error(text: str) -> tuple[datetime, str] | None:
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             continue
         if line.level in _LEVELS:
-            said = f"{line.message}: {line.error}" if line.error else line.message
-            return line.time, Redactor().text(said.replace("\n", " "))[:ERROR_CHARS]
+            words = f"{line.message}: {line.error}" if line.error else line.message
+            return line.time, Redactor().text(words.replace("\n", " "))[:ERROR_CHARS]
     return None
 
 
