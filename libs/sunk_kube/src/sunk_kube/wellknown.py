@@ -116,7 +116,7 @@ ANNOTATION_GANG: Final = PREFIX + "gang"
 """On Pods that Slurm places: ``none`` keeps a Job's Pods from being a gang. Writer: the Pod's user."""
 ANNOTATION_GANG_SIZE: Final = PREFIX + "gang-size"
 """On members of a gang: how many they are. Writer: the Pod's user; pod-scheduler before they are bound."""
-ANNOTATION_GANG_ASKED_SIZE: Final = PREFIX + "gang-asked-size"
+ANNOTATION_GANG_REQUESTED_SIZE: Final = PREFIX + "gang-asked-size"
 """On members of a gang, before they are bound: the ``gang-size`` that their user gave.
 
 Writer: pod-scheduler, where it writes how many they are over it.

@@ -58,7 +58,7 @@ from sunk_slurm.client import SlurmClient
 
 CONCURRENCY: Final = 32
 """Pods looked at at once: enough to keep slurmctld busy, and few enough that each is soon done."""
-ASKED_AHEAD_S: Final = 60.0
+REQUESTED_AHEAD_S: Final = 60.0
 """A Pod whose script waits for an answer comes before Pods that are newer by less than this."""
 
 
@@ -212,7 +212,7 @@ class Runtime:
             self.pods,
             mailbox,
             self.key,
-            partial(loop.enqueue, after_s=-ASKED_AHEAD_S),
+            partial(loop.enqueue, after_s=-REQUESTED_AHEAD_S),
             self.slurm_jobs,
             self._kube_node,
         )

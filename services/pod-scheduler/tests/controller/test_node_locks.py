@@ -179,7 +179,7 @@ async def test_a_pod_is_bound_when_the_lock_of_its_node_is_granted_and_not_befor
         await writer.record(UID, placement("released"), revision=0)
         tasks.start_soon(partial(loop.run, views.locks.woken()))
         loop.enqueue(UID)
-        await until(lambda: pods.said.get(UID) == "WaitingForLock")
+        await until(lambda: pods.last_reasons.get(UID) == "WaitingForLock")
         told = placements.get(UID)
         assert told is not None
         assert (told.phase, pods.pods[UID].spec.node_name) == ("released", "")

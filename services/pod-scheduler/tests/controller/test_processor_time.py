@@ -422,7 +422,7 @@ async def test_no_input_of_one_user_keeps_the_loop_from_others_for_longer_than_i
     while len(taken) < RUNS and min(taken, default=most_s) >= most_s:
         leader = Leader(given.pods("," * len(taken)), nodes(given.taints))
         taken.append(await leader.longest_s())
-        if given.said not in (said := {*leader.pods.said.values()}):
+        if given.said not in (said := {*leader.pods.last_reasons.values()}):
             pytest.fail(f"the Pods were to say {given.said}, and say {said}")
 
     assert min(taken) < most_s

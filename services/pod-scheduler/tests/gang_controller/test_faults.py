@@ -592,7 +592,7 @@ def test_a_member_that_fails_before_all_are_bound_is_how_the_gang_ends() -> None
 @pytest.mark.parametrize("is_stored", [True, False])
 def test_nobody_with_another_user_or_account_takes_a_dead_ones_seat(*, is_stored: bool) -> None:
     record = stored(2, policy="replace", shape=shape(WANTED) if is_stored else "")
-    stranger = replace(member(1, wanted=replace(WANTED, asked=JobOptions(account="rich"))), uid="u9")
+    stranger = replace(member(1, wanted=replace(WANTED, requested=JobOptions(account="rich"))), uid="u9")
     other_user = replace(member(1, wanted=replace(WANTED, identity=Identity(2, 2))), uid="u8")
     kin_of_it = replace(member(1), uid="u7")
     running = JobSeen(job=7, base="RUNNING", nodes=("n0", "n1"))
@@ -824,7 +824,7 @@ def test_a_bucket_that_is_lost_while_a_gang_runs_without_its_job_takes_no_pod(
     claim = Claim(job=7, attempt=3, job_mark="verified")
     members = {f"u{i}": member(i, kube_node=f"k{i}") for i in range(2)}
     members = {
-        uid: replace(one, node=f"n{one.index}", pod=replace(one.pod, claim=claim, is_told_lost=True))
+        uid: replace(one, node=f"n{one.index}", pod=replace(one.pod, claim=claim, is_reported_lost=True))
         for uid, one in members.items()
     }
     first = decide_gang(look(members, None, size=2, job=found), T0, Limits())

@@ -390,7 +390,7 @@ def test_one_pod_that_is_not_valid_keeps_the_others_waiting_and_each_is_told() -
     [
         (seen(member(0), member(1, terms=GangOptions(policy="replace"))), "gang annotations"),
         (
-            seen(member(0), member(1, wanted=replace(WANTED, asked=JobOptions(account="a")))),
+            seen(member(0), member(1, wanted=replace(WANTED, requested=JobOptions(account="a")))),
             "what they request",
         ),
         (seen(member(0, terms=GangOptions(members_per_node=2)), size=3), "gang-members-per-node"),

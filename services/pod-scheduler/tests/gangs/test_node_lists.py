@@ -11,9 +11,9 @@ from sunk_pod_scheduler.testing.builders import pod
 
 
 def member(number: int, *, required: tuple[str, ...] = (), excluded: tuple[str, ...] = ()) -> MemberSeen:
-    asked = JobOptions(required_nodes=required, excluded_nodes=excluded)
-    wanted = ValidatedPod(cpus=1, memory_mib=1, identity=Identity(1, 1), asked=asked)
-    return MemberSeen(uid=f"u{number}", pod=replace(pod(), asked=asked), wanted=wanted)
+    requested = JobOptions(required_nodes=required, excluded_nodes=excluded)
+    wanted = ValidatedPod(cpus=1, memory_mib=1, identity=Identity(1, 1), requested=requested)
+    return MemberSeen(uid=f"u{number}", pod=replace(pod(), requested=requested), wanted=wanted)
 
 
 def names(prefix: str, count: int = NAMES_MAX) -> tuple[str, ...]:
@@ -25,11 +25,11 @@ def test_pods_that_name_the_same_nodes_have_one_list() -> None:
 
     first, second = (lists.shared(member(number, required=names("a"))) for number in range(2))
 
-    assert first.pod.asked is not None
-    assert second.pod.asked is not None
+    assert first.pod.requested is not None
+    assert second.pod.requested is not None
     assert second.wanted is not None
-    assert second.pod.asked.required_nodes is first.pod.asked.required_nodes
-    assert second.wanted.asked.required_nodes is first.pod.asked.required_nodes
+    assert second.pod.requested.required_nodes is first.pod.requested.required_nodes
+    assert second.wanted.requested.required_nodes is first.pod.requested.required_nodes
     assert second == member(1, required=names("a"))
 
 
@@ -42,7 +42,7 @@ def test_pods_beyond_the_names_that_one_gang_may_have_are_refused_and_keep_none(
 
     refused = [one.uid for one in found if one.pod.problems == (TOO_MANY,)]
     assert refused == ["u3", "u4", "u5", "u6", "u7"]
-    assert all(one.wanted is None and one.pod.asked is None for one in found[3:])
+    assert all(one.wanted is None and one.pod.requested is None for one in found[3:])
     assert lists.shared(member(9)) == member(9)  # One that names none is as good as before.
 
 

@@ -704,7 +704,7 @@ def test_a_job_that_ended_as_accounting_says_ends_its_pod_at_once() -> None:
 def test_a_bucket_that_is_lost_while_a_pod_runs_without_its_job_takes_no_pod(
     found: JobSeen | JobGone, expected: tuple[str, int | None, datetime | None, int]
 ) -> None:
-    told = replace(BOUND, claim=Claim(job=JOB, attempt=3, job_mark="verified"), is_told_lost=True)
+    told = replace(BOUND, claim=Claim(job=JOB, attempt=3, job_mark="verified"), is_reported_lost=True)
     looked = replace(seen(told, None, found), slurm_node=SLURM_NODE)
     first = act(looked)
     assert isinstance(first, Record)
@@ -1088,7 +1088,7 @@ def test_the_number_of_a_lost_job_is_remembered_until_it_has_left_and_over_all_t
     held = replace(found.state, job=8)
     again = act(replace(seen(BOUND, held, replace(HELD, job=8)), has_old_number=True))
     assert isinstance(again, GiveUp)
-    told = replace(BOUND, claim=Claim(job=JOB, attempt=3, job_mark="verified"), is_told_lost=True)
+    told = replace(BOUND, claim=Claim(job=JOB, attempt=3, job_mark="verified"), is_reported_lost=True)
     adopted = act(replace(seen(told, None, JobGone(is_taken=True)), slurm_node=SLURM_NODE))
     assert isinstance(adopted, Record)
 

@@ -198,7 +198,7 @@ class Cluster:
 
     def _tell(self, state: PlacementState) -> None:
         assert self.pod is not None
-        self.pod = replace(self.pod, is_told_lost=state.lost is not None)
+        self.pod = replace(self.pod, is_reported_lost=state.lost is not None)
 
     def _store(self, state: PlacementState | None) -> None:
         self.copies.append(self.stored)

@@ -67,8 +67,12 @@ def test_a_pod_that_names_nothing_gets_the_first_of_what_its_namespace_may_use()
 
     assert isinstance(found, ValidatedPod)
     assert found.identity == Identity(64100)
-    assert (found.asked.account, found.asked.partition, found.asked.qos) == ("ml", "batch", "normal")
-    assert found.asked.reservation == ""
+    assert (found.requested.account, found.requested.partition, found.requested.qos) == (
+        "ml",
+        "batch",
+        "normal",
+    )
+    assert found.requested.reservation == ""
 
 
 @pytest.mark.parametrize(
@@ -103,7 +107,11 @@ def test_what_a_namespace_may_use_is_passed_on() -> None:
 
     assert isinstance(found, ValidatedPod)
     assert found.identity == Identity(1001, is_own=True)
-    assert (found.asked.account, found.asked.partition, found.asked.qos) == ("lab", "long,batch", "low")
+    assert (found.requested.account, found.requested.partition, found.requested.qos) == (
+        "lab",
+        "long,batch",
+        "low",
+    )
 
 
 FREE = {"account": "a", "qos": "q", "partition": "p", "reservation": "r", "priority": "4294967293"}
@@ -124,7 +132,7 @@ def test_without_a_word_in_the_policy_a_pod_is_the_service_user_with_slurms_own_
 
     assert isinstance(found, ValidatedPod)
     assert found.identity == Identity(64100)
-    assert found.asked == JobOptions(user_id=64100)
+    assert found.requested == JobOptions(user_id=64100)
 
 
 def test_an_open_policy_lets_pods_name_anything_but_other_users_and_what_a_grant_says() -> None:
@@ -174,7 +182,7 @@ def test_a_priority_class_becomes_the_qos_of_the_table_unless_the_pod_names_one(
     found = validate(of_class(priority_class, annotations), Rules(policy=policy))
 
     assert isinstance(found, ValidatedPod)
-    assert (found.asked.qos, found.priority_class) == (qos, by)
+    assert (found.requested.qos, found.priority_class) == (qos, by)
 
 
 @pytest.mark.parametrize("namespaces", [{}, {"ml": Grant(accounts=("a",))}, {"web": Grant(qos=("low",))}])
@@ -188,7 +196,7 @@ def test_by_default_a_priority_class_gives_no_qos_that_its_namespace_was_not_gra
     found = validate(of_class("high"), Rules(policy=msgspec.structs.replace(policy, default="allow")))
 
     assert isinstance(found, ValidatedPod)
-    assert found.asked.qos == "urgent"
+    assert found.requested.qos == "urgent"
 
 
 @pytest.mark.parametrize(

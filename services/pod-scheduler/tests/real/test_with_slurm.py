@@ -510,7 +510,7 @@ async def test_a_pod_is_bound_where_slurm_placed_its_job_and_the_job_ends_after_
         assert found.pods.pods[UID].spec.node_name == f"kube-{job.nodes}"
         assert (job.state_now.base, job.cpus.value, job.name) == ("RUNNING", 2, "default/infer")
         assert marks.is_started(job.extra)
-        assert found.pods.said[UID] == "Bound"
+        assert found.pods.last_reasons[UID] == "Bound"
 
         found.pods.put(finished(found.pods.pods[UID]))
         await until(lambda: found.phase(UID) == "")
@@ -955,7 +955,7 @@ async def test_an_unknown_slurm_user_is_said_on_the_pod(
         found.user_tokens = found.user_tokens if is_as_user else None
         async with running(found):
             found.pods.put(manifest())
-            await until(lambda: found.pods.said.get(UID) == said)
+            await until(lambda: found.pods.last_reasons.get(UID) == said)
 
 
 async def test_a_job_is_submitted_by_its_user_so_slurm_refuses_what_is_for_administrators(
@@ -1039,7 +1039,7 @@ async def test_what_slurm_does_not_take_is_said_on_the_pod_and_tried_again(
         found.pods.put(manifest(annotations={"sunk.coreweave.com/partition": "nosuch"}))
         await until(lambda: (state := found.placements.get(UID)) is not None and state.attempt >= 2)
 
-        assert found.pods.said[UID] == "SubmissionFailed"
+        assert found.pods.last_reasons[UID] == "SubmissionFailed"
 
 
 NAMED = {
@@ -1061,11 +1061,11 @@ async def test_by_default_no_pod_chooses_account_partition_priority_qos_or_reser
                 found.pods.put(manifest(uid=name, name=name, annotations={PREFIX + name: value}))
             found.pods.put(manifest())
             await until(lambda: found.is_running(UID))
-            await until(lambda: NAMED.keys() <= found.pods.said.keys())
+            await until(lambda: NAMED.keys() <= found.pods.last_reasons.keys())
             (job,) = await found.alive()
             refused = [found.placements.get(name) for name in NAMED]
 
-            assert {found.pods.said[name] for name in NAMED} == {"ValidationFailed"}
+            assert {found.pods.last_reasons[name] for name in NAMED} == {"ValidationFailed"}
             assert [state.job for state in refused if state is not None] == [None] * len(NAMED)
             assert (job.user_id, job.account, job.partition) == (64100, "", "main")
 
@@ -1103,7 +1103,7 @@ def are_all_said(found: World, uids: Collection[str], reason: str) -> bool:
     """Whether *reason* was said of each of *uids* last, and is stored."""
     states = [found.placements.get(uid) for uid in uids]
     is_stored = all(state is not None and state.reason for state in states)
-    return is_stored and {found.pods.said.get(uid) for uid in uids} == {reason}
+    return is_stored and {found.pods.last_reasons.get(uid) for uid in uids} == {reason}
 
 
 ASKED = {
@@ -1278,11 +1278,11 @@ async def test_a_pod_says_that_slurm_does_not_answer_and_is_submitted_once_it_do
             away = found.jobs(nobody)
             with pytest.raises(SlurmUnavailableError):
                 await found.scheduler(jobs=away).reconcile(UID)
-            assert found.pods.said.pop(UID) == "SlurmUnavailable"
+            assert found.pods.last_reasons.pop(UID) == "SlurmUnavailable"
 
         async def is_submitted() -> bool:  # A withdrawn attempt is over: the next one comes a second later.
             await found.scheduler().reconcile(UID)
-            return found.pods.said.get(UID) == "PlaceholderSubmitted"
+            return found.pods.last_reasons.get(UID) == "PlaceholderSubmitted"
 
         await until(is_submitted)
 
@@ -1294,7 +1294,7 @@ async def test_a_pod_that_fits_no_node_is_tried_ever_later_and_explained(
         found.pods.put(manifest(annotations={"sunk.coreweave.com/required-nodes": "nosuch"}))
         await until(lambda: (state := found.placements.get(UID)) is not None and state.attempt >= 2)
 
-        assert found.pods.said[UID] == "NoNodeFits"
+        assert found.pods.last_reasons[UID] == "NoNodeFits"
         (finding,) = explain(await scheduler.look(UID))
         assert "no Slurm node fits" in finding.because
         assert "the next attempt is at" in finding.would_change
@@ -1605,7 +1605,7 @@ async def test_killed_between_a_jobs_release_and_its_priority_the_next_scheduler
 
             (job,) = await found.alive()
             assert job.priority.value == 77
-            assert (found.phase(UID), found.pods.said[UID]) == ("released", "PlaceholderSubmitted")
+            assert (found.phase(UID), found.pods.last_reasons[UID]) == ("released", "PlaceholderSubmitted")
     finally:
         newest.exec("scontrol", "update", "PartitionName=main", "State=UP")
 
@@ -1662,7 +1662,7 @@ async def test_a_job_that_its_user_holds_releases_and_calls_started_in_its_prolo
             locking.exec(*user, "release", str(job.job_id))
             locking.exec(*user, "update", f"JobId={job.job_id}", f"Extra={job.extra}{marks.STARTED}")
             assert await is_for(found, job.job_id, "None")
-            await until(lambda: found.pods.said.get(UID) == "WaitingForLock")
+            await until(lambda: found.pods.last_reasons.get(UID) == "WaitingForLock")
             assert (found.phase(UID), found.pods.pods[UID].spec.node_name) == ("released", "")
 
         async with running(found) as after_a_kill:  # It has heard no script, and the lock is not granted yet.
@@ -1814,7 +1814,7 @@ async def test_a_gang_whose_user_holds_its_job_in_its_prolog_is_bound_nowhere_be
         locking.write_file(f"locked-{first}", "")
         await tell_locks(found, first, job=job.job_id, is_granted=True)
         await until(lambda: job.job_id in found.announced)  # Although a prolog waits for its lock.
-        await until(lambda: all(found.pods.said.get(uid) == "WaitingForLock" for uid in uids))
+        await until(lambda: all(found.pods.last_reasons.get(uid) == "WaitingForLock" for uid in uids))
         assert [found.pods.pods[uid].spec.node_name for uid in uids] == [""] * len(uids)
 
         for name in others:
@@ -1868,7 +1868,7 @@ async def test_a_gang_that_may_run_with_fewer_starts_on_as_many_nodes_as_slurm_h
 
         assert job.node_count.value == len(uids) - 1
         assert found.pods.pods[first].spec.node_name not in {"", f"kube-{taken}"}
-        await until(lambda: {found.pods.said[uid] for uid in others} == {"GangFull"})
+        await until(lambda: {found.pods.last_reasons[uid] for uid in others} == {"GangFull"})
 
         slurm.exec("scancel", other, str(job.job_id))
         await until(lambda: found.pods.pods[first].is_terminating)
@@ -1930,7 +1930,7 @@ async def test_a_pod_is_not_bound_by_a_job_that_was_made_smaller_while_it_waited
             slurm.exec("scontrol", "update", f"JobId={before.job_id}", *smaller)
 
             slurm.exec("scontrol", "update", "PartitionName=main", "State=UP")
-            await until(lambda: found.pods.said[UID] == "JobTooSmall")
+            await until(lambda: found.pods.last_reasons[UID] == "JobTooSmall")
             await until(lambda: found.is_running(UID))
 
             (after,) = await found.alive()
@@ -1955,7 +1955,7 @@ async def test_a_pod_is_not_bound_to_a_node_that_joined_later_and_does_not_do_an
         assert (before.nodes, before.excluded_nodes) == (second, "")
 
         await found.join(second)
-        await until(lambda: found.pods.said[UID] == "NodeUnsuited")
+        await until(lambda: found.pods.last_reasons[UID] == "NodeUnsuited")
         over = await found.client.job(before.job_id)
         assert over is not None
         assert over.state_now.base == "CANCELLED"
@@ -2001,7 +2001,7 @@ async def test_a_gang_whose_job_slurmctld_has_lost_runs_on_and_gets_another_job_
 
         def is_adopted() -> bool:
             assert not any(found.pods.pods[uid].is_terminating for uid in uids), found.pods.ends
-            return all(found.pods.said[uid] == "JobFound" for uid in uids)
+            return all(found.pods.last_reasons[uid] == "JobFound" for uid in uids)
 
         await until(is_adopted)
         (after,) = await found.alive()
@@ -2144,7 +2144,7 @@ async def test_members_that_share_a_node_and_a_host_port_are_refused_in_words_an
             (main,) = pod.spec.containers
             main = structs.replace(main, ports=(ContainerPort(host_port=29500),))
             found.pods.put(grouped(structs.replace(pod, spec=structs.replace(pod.spec, containers=(main,)))))
-        await until(lambda: found.pods.said == dict.fromkeys(("one", "two"), "ValidationFailed"))
+        await until(lambda: found.pods.last_reasons == dict.fromkeys(("one", "two"), "ValidationFailed"))
 
         assert await found.alive() == []
 
@@ -2160,11 +2160,11 @@ async def test_a_running_pod_whose_job_slurmctld_has_lost_stays_and_gets_another
         (before,) = await found.alive()
         where = found.pods.pods[UID].spec.node_name
         lose_state(hooked)
-        await until(lambda: found.pods.said[UID] == "JobLost")
+        await until(lambda: found.pods.last_reasons[UID] == "JobLost")
 
         def is_adopted() -> bool:
             assert not found.pods.pods[UID].is_terminating
-            return found.pods.said[UID] == "JobFound"
+            return found.pods.last_reasons[UID] == "JobFound"
 
         await until(is_adopted)
         await until(lambda: found.is_running(UID))  # It is stored once it is said.
@@ -2266,7 +2266,7 @@ async def test_the_next_job_of_a_running_pod_comes_ahead_of_all_that_wait_for_it
             (waiting,) = await found.alive()
             assert waiting.priority.value == 4_294_967_293
             hooked.exec("scontrol", "update", f"nodename={before.nodes}", "state=resume")
-            await until(lambda: found.pods.said[UID] == "JobFound")
+            await until(lambda: found.pods.last_reasons[UID] == "JobFound")
             await until(lambda: found.is_running(UID))
             (after,) = await found.alive()
 
@@ -2461,7 +2461,7 @@ async def test_a_pod_whose_job_ended_and_was_forgotten_while_nobody_looked_ends_
         accounted.exec("scancel", str(job.job_id))
         await until(partial(is_forgotten, found, job.job_id), within_s=180.0)
         await look_anew(found)
-        assert (found.pods.said[UID], found.pods.pods[UID].is_terminating) == ("JobLost", False)
+        assert (found.pods.last_reasons[UID], found.pods.pods[UID].is_terminating) == ("JobLost", False)
 
         async with accounting(found, accounted) as asked:
             await until(partial(are_noted, asked, job.job_id, "CANCELLED"))
@@ -2574,7 +2574,7 @@ async def test_accountings_record_of_a_job_that_slurmctld_lost_and_one_of_its_nu
             (record,) = await records(asked, before.job_id)
             assert (record.kill_request_user, record.extra) == ("", "")
             await look_anew(found)
-            assert (found.pods.said[UID], found.pods.pods[UID].is_terminating) == ("JobLost", False)
+            assert (found.pods.last_reasons[UID], found.pods.pods[UID].is_terminating) == ("JobLost", False)
 
             other = next(node for node in accounted.node_names if node != before.nodes)
             await until(lambda: "idle" in accounted.exec("sinfo", "-h", "-n", other, "-o", "%T"))
@@ -2587,7 +2587,7 @@ async def test_accountings_record_of_a_job_that_slurmctld_lost_and_one_of_its_nu
 
                 def is_adopted() -> bool:
                     assert not found.pods.pods[UID].is_terminating, found.pods.ends
-                    return found.pods.said[UID] == "JobFound"
+                    return found.pods.last_reasons[UID] == "JobFound"
 
                 await until(is_adopted)
                 await until(lambda: found.is_running(UID))

@@ -144,8 +144,8 @@ def verdict(record: AccountedJob | None) -> Verdict:
     state = record.state_now
     if not record.time.end and not state.is_over:
         return "lost"
-    is_by_nobody = not record.kill_request_user and not record.extra
-    return "" if state.base == "CANCELLED" and is_by_nobody else "ended"
+    is_without_user = not record.kill_request_user and not record.extra
+    return "" if state.base == "CANCELLED" and is_without_user else "ended"
 
 
 class JobHistory:
@@ -163,10 +163,10 @@ class JobHistory:
     async def of(self, gone: JobGone, job: int, owner: Owner, ran: datetime | None) -> JobGone:
         """Return what is known of the missing *job* of *owner*, which ran at *ran*."""
         record = accounted(await self._records(job, ACCOUNTING_S), owner, self._key, ran)
-        said = verdict(record)
-        if said == "ended":
+        outcome = verdict(record)
+        if outcome == "ended":
             return msgspec.structs.replace(gone, has_ended=True)
-        if said == "lost" or gone.is_taken:
+        if outcome == "lost" or gone.is_taken:
             return msgspec.structs.replace(gone, is_lost=True)
         found = evidence(job, owner.submitted, ran, await self._others(job))
         return msgspec.structs.replace(gone, is_lost=found.went_back, is_forgotten=found.is_complete)

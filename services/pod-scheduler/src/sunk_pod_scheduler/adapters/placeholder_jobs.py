@@ -75,8 +75,8 @@ class PlaceholderJobs:
         self._marked: dict[tuple[str, int], list[int]] = {}
         """Whose jobs were in it: by uid and attempt."""
         self._listing = anyio.Lock()
-        self._told: OrderedDict[tuple[int, str, int], float] = OrderedDict()
-        """When Slurm last told, in the last seconds, that a job is of a uid and attempt; the oldest first."""
+        self._confirmed_at: OrderedDict[tuple[int, str, int], float] = OrderedDict()
+        """When Slurm last said, within some seconds, that a job has a uid and attempt; the oldest first."""
         self._history = JobHistory(slurm, accounting, key)
 
     async def see(self, job: int) -> AnyJob:
@@ -170,12 +170,14 @@ class PlaceholderJobs:
         """
         uid, attempt = owner.uid, owner.attempt
         async with self._listing:
-            asked = time.monotonic()
+            requested_at = time.monotonic()
             ended = self._unsure.get((uid, attempt), -math.inf)
-            if ended >= self._listed or asked - self._listed > LIST_LASTS_S:
+            if ended >= self._listed or requested_at - self._listed > LIST_LASTS_S:
                 self._marked = await self._list()
-                self._listed = asked
-                self._unsure = {whose: ended for whose, ended in self._unsure.items() if ended >= asked}
+                self._listed = requested_at
+                self._unsure = {
+                    whose: ended for whose, ended in self._unsure.items() if ended >= requested_at
+                }
         ours: list[int] = []
         for job in self._marked.get((uid, attempt), ()):
             seen = await self.look(job, owner)
@@ -215,20 +217,20 @@ class PlaceholderJobs:
         return None if found is None else marks.read_extra(self._key, found.extra, found.user_id)
 
     def _note(self, job: int, uid: str, attempt: int) -> None:
-        """Note that Slurm has just told whose *job* is."""
+        """Note that Slurm has just said whose *job* is."""
         moment = time.monotonic()
-        self._told[job, uid, attempt] = moment
-        self._told.move_to_end((job, uid, attempt))
-        while next(iter(self._told.values())) < moment - SURE_S:
-            self._told.popitem(last=False)
+        self._confirmed_at[job, uid, attempt] = moment
+        self._confirmed_at.move_to_end((job, uid, attempt))
+        while next(iter(self._confirmed_at.values())) < moment - SURE_S:
+            self._confirmed_at.popitem(last=False)
 
     async def _require(self, job: int, owner: Owner, doing: str, lasts_s: float = SURE_S) -> None:
         """Return if Slurm says that *job* is *owner*'s, or has said so in the last *lasts_s* seconds.
 
         Its number may be another's by now, who would then have what we write.
         """
-        told = self._told.get((job, owner.uid, owner.attempt), -math.inf)
-        if time.monotonic() - told < lasts_s:
+        confirmed_at = self._confirmed_at.get((job, owner.uid, owner.attempt), -math.inf)
+        if time.monotonic() - confirmed_at < lasts_s:
             return
         if not _is_to_be_written(await self.look(job, owner)):
             raise SlurmUnavailableError(f"{doing}: it is not seen to be {owner.name}'s")

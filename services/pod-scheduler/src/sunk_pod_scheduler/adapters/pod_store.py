@@ -257,8 +257,12 @@ class PodStore:
         *is_quiet*: the condition alone says it.
         """
         reason, message = text.reason, text.note
-        told = condition(pod.status.conditions, name)
-        if told is not None and (told.status, told.reason, told.message) == (status, reason, message):
+        current = condition(pod.status.conditions, name)
+        if current is not None and (current.status, current.reason, current.message) == (
+            status,
+            reason,
+            message,
+        ):
             return
         becomes = {
             "type": name,

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 from sunk_events.placements import PlacementState
 from sunk_kube.pods import Pod
 from sunk_kube.wellknown import (
-    ANNOTATION_GANG_ASKED_SIZE,
     ANNOTATION_GANG_LEADER,
     ANNOTATION_GANG_NODES,
     ANNOTATION_GANG_RANK,
+    ANNOTATION_GANG_REQUESTED_SIZE,
     ANNOTATION_GANG_SIZE,
     ANNOTATION_JOB,
 )
@@ -58,9 +58,9 @@ class Binder:
 
         async def bind(uid: str) -> None:
             pod, rank = pods[uid], rank_by_uid[uid]
-            asked = pod.metadata.annotations.get(ANNOTATION_GANG_SIZE, "")
+            requested = pod.metadata.annotations.get(ANNOTATION_GANG_SIZE, "")
             is_first = ANNOTATION_GANG_RANK not in pod.metadata.annotations
-            wish = {ANNOTATION_GANG_ASKED_SIZE: asked} if is_first and asked else {}
+            wish = {ANNOTATION_GANG_REQUESTED_SIZE: requested} if is_first and requested else {}
             written = await self._pods.note(pod, {**shared, **wish, ANNOTATION_GANG_RANK: str(rank)})
             self._context.check()
             await self._pods.bind(written, action.kube_nodes[uid])

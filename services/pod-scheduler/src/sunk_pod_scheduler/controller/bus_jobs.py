@@ -49,8 +49,8 @@ class BusJobs:
         views = (self._slurm_jobs, self._statistics)
         if not all(view.is_complete and view.age_s < job_on_bus.BUS_SILENT_S for view in views):
             return False
-        told = self._statistics.get(subjects.STATISTICS_KEY)
-        return told is not None and job_on_bus.is_current(told.jobs_answered, moment)
+        statistics = self._statistics.get(subjects.STATISTICS_KEY)
+        return statistics is not None and job_on_bus.is_current(statistics.jobs_answered, moment)
 
     def all(self) -> list[SlurmJobState] | None:
         """Return all jobs; None where those are not of now."""

@@ -151,13 +151,13 @@ class Executor:
         self._context.check()
         view = self._context.placements.view
         before, revision = view.get(state.uid), view.revision(state.uid)
-        # A gang is no Pod: what happens to its Pods is told of each of them.
-        told = (
+        # A gang is no Pod: each of its Pods has events of its own.
+        events = (
             facts(before, state, revision=revision, event_source=self._context.event_source, now=now())
             if state.roster is None
             else ()
         )
-        await self._context.placements.record(state.uid, state, told, revision=revision)
+        await self._context.placements.record(state.uid, state, events, revision=revision)
         if state.gang:
             if state.phase == "bound" and (before is None or before.phase != "bound"):
                 count_bound(state)

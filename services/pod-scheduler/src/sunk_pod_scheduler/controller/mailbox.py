@@ -65,8 +65,8 @@ class Mailbox:
         *is_alive*: Slurm says that it waits or runs. Then an epilog is that of an earlier job of its number,
         from before slurmctld lost its state: it begins only when Slurm has ended the job.
         """
-        asked, is_epilog = self._released.get(uid, (None, False))
-        return job is not None and asked == job and not (is_epilog and is_alive)
+        released, is_epilog = self._released.get(uid, (None, False))
+        return job is not None and released == job and not (is_epilog and is_alive)
 
     def note_heartbeat(self, uid: str, job: int, heartbeat: HeartbeatState) -> None:
         """Remember what is said of the script of *job*."""

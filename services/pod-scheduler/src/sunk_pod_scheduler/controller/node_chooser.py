@@ -59,7 +59,7 @@ class NodeChoiceCache:
         self,
         pods: Iterable[Pod],
         nodes: Callable[[], Nodes],
-        asks: NodeConstraints,
+        constraints: NodeConstraints,
         now: datetime,
         *,
         holders: Holders = lambda _: {},
@@ -70,7 +70,7 @@ class NodeChoiceCache:
         Args:
             pods: One, or the members of a gang: who gets which node is seen later.
             nodes: Returns the Node of every node that Slurm has.
-            asks: What they ask for by annotation.
+            constraints: What they ask for by annotation.
             now: The time.
             holders: Returns who has a host port.
             pins: As of `node_filter.choice`.
@@ -81,7 +81,7 @@ class NodeChoiceCache:
             wishes[wished(pod, taken)] = pod, taken
             if number % SLICE == SLICE - 1:
                 await checkpoint()
-        key = _digest(wishes, asks, pins=pins)
+        key = _digest(wishes, constraints, pins=pins)
         while True:
             known, made = self._current(nodes, now)
             if (found := made.get(key)) is not None:
@@ -94,7 +94,7 @@ class NodeChoiceCache:
             bad: set[str] = set()
             for pod, taken in wishes.values():
                 bad |= await _unfit(NodeRequirements(pod, taken), known)
-            found = choice(asks, known, bad, pins=pins)
+            found = choice(constraints, known, bad, pins=pins)
             kept = sum(map(_characters, made.values()))
             if len(made) >= KEPT_MAX or kept + _characters(found) > KEPT_CHARACTERS_MAX:
                 made.clear()
@@ -138,7 +138,7 @@ class NodeChooser:
     async def choose(
         self,
         pods: Sequence[Pod],
-        asked: JobOptions,
+        requested: JobOptions,
         *,
         least: int = 1,
         pins: bool = True,
@@ -148,7 +148,7 @@ class NodeChooser:
 
         Args:
             pods: One, or the members of a gang.
-            asked: What they ask for by annotation.
+            requested: What they ask for by annotation.
             least: How many nodes are needed.
             pins: As of `node_filter.choice`.
             excludes: Which nodes the annotation excludes; None: as it says.
@@ -157,14 +157,16 @@ class NodeChooser:
         refused = {node for pod in pods for node in self._context.refusals.nodes(pod, moment)}
         refused.update(self._placement_index.nodes_without_jobs())
         known = (node for node in sorted(refused) if views.slurm_nodes.get(node) is not None)
-        excluded = asked.excluded_nodes if excludes is None else excludes
-        asks = NodeConstraints(required=asked.required_nodes, excluded=(*excluded, *known), least=least)
+        excluded = requested.excluded_nodes if excludes is None else excludes
+        constraints = NodeConstraints(
+            required=requested.required_nodes, excluded=(*excluded, *known), least=least
+        )
         holders = cache(self._context.pods.holders)
         nodes = partial(views.nodes, self._context.pods)
-        return await self._choices.choose(pods, nodes, asks, moment, holders=holders, pins=pins)
+        return await self._choices.choose(pods, nodes, constraints, moment, holders=holders, pins=pins)
 
     async def excluded(
-        self, pods: Sequence[Pod], asked: JobOptions, *, least: int = 1, pins: bool = True
+        self, pods: Sequence[Pod], requested: JobOptions, *, least: int = 1, pins: bool = True
     ) -> str | None:
         """Return which nodes a job of *pods* that waits must not get; None where none is left or known.
 
@@ -174,11 +176,11 @@ class NodeChooser:
         if not (views.slurm_nodes.is_complete and views.kube_pods.is_complete):
             return None
         # Slurm refuses names that it does not know: at submission its user is told, now nobody can mend it.
-        there = [node for node in asked.excluded_nodes if views.slurm_nodes.get(node) is not None]
-        found = await self.choose(pods, asked, least=least, pins=pins, excludes=there)
+        there = [node for node in requested.excluded_nodes if views.slurm_nodes.get(node) is not None]
+        found = await self.choose(pods, requested, least=least, pins=pins, excludes=there)
         return ",".join(found.excluded) if found.is_possible else None
 
 
-def _digest(wishes: Iterable[bytes], asks: NodeConstraints, *, pins: bool) -> bytes:
-    said = b"\0".join([msgspec.json.encode((asks, pins)), *sorted(wishes)])
-    return hashlib.sha256(said).digest()
+def _digest(wishes: Iterable[bytes], constraints: NodeConstraints, *, pins: bool) -> bytes:
+    content = b"\0".join([msgspec.json.encode((constraints, pins)), *sorted(wishes)])
+    return hashlib.sha256(content).digest()

@@ -56,12 +56,12 @@ class NodeTakers:
         for name, needs in seats.items():
             node = self._slurm_nodes.get(name)
             there = await self._bus_jobs.on(name)
-            told = {job: size for job, size in there.items() if job != placement.job}
-            if not lost_jobs.given_away(node, needs, told):
+            others = {job: size for job, size in there.items() if job != placement.job}
+            if not lost_jobs.given_away(node, needs, others):
                 continue
             if not self._bus_jobs.is_current(now()):
                 return ""  # It may be of before the loss, and name as many jobs as are gone.
-            held = await self._held(name, told, placement)
+            held = await self._held(name, others, placement)
             if held is not None and (why := lost_jobs.given_away(node, needs, held)):
                 return why
         return ""

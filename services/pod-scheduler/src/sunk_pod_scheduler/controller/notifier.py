@@ -72,6 +72,6 @@ class Notifier:
                 continue
             text = f"Slurm job {job} is submitted for {whom}"
             self._pods.record_event(pod, PodReason.PLACEHOLDER_SUBMITTED, text)
-            asked = wanted.get(pod.metadata.uid)
-            for warned in warnings(pod, asked) if asked is not None else ():
+            validated = wanted.get(pod.metadata.uid)
+            for warned in warnings(pod, validated) if validated is not None else ():
                 self._pods.warn(pod, warned.reason, warned.message)

@@ -270,8 +270,8 @@ class Reconciler:
             return "", ""
         if pod is None:
             return state.kube_node, ""
-        asked = None if shown is None else shown.asked
-        why = problem(pod, node, self._pods.holders, slurm_node, asked)
+        requested = None if shown is None else shown.requested
+        why = problem(pod, node, self._pods.holders, slurm_node, requested)
         return state.kube_node, why or without_jobs(slurm_node, self._placement_index.nodes_without_jobs())
 
     def _ungranted(

@@ -60,8 +60,8 @@ class Submitter:
         self._context.views.kube_pods.require_complete()
         members = [seen.uid] if gang is None else [one.uid for one in gang.members if not one.is_empty]
         ours = [pods[uid] for uid in members if uid in pods]
-        asked = self.wanted(seen, pods)
-        found = [asked.get(uid) for uid in members]
+        wanted_by_uid = self.wanted(seen, pods)
+        found = [wanted_by_uid.get(uid) for uid in members]
         wanted = next((one for one in found if one is not None), None)
         before = seen.placement
         is_lost = before is not None and before.lost is not None
@@ -71,7 +71,7 @@ class Submitter:
             choice = NodeChoice(required=(before.node,) if gang is None else distinct(gang))
         else:
             choice = await self._node_chooser.choose(
-                ours, wanted.asked, least=_least(gang), pins=gang is None
+                ours, wanted.requested, least=_least(gang), pins=gang is None
             )
         digest = self._context.placeholder.digest(seen.uid, attempt)
         base = before if before is not None and is_lost else _fresh(seen, gang, ours)
@@ -146,12 +146,14 @@ class Submitter:
 
     async def excluded(self, seen: AnySeen, pods: Pods) -> str | None:
         """Return which nodes a job that waits must not get as things are now; None where nobody can say."""
-        ours, asked = seated(seen, pods), self.wanted(seen, pods)
-        wanted = next((one for uid in uids(seen) if (one := asked.get(uid)) is not None), None)
+        ours, wanted_by_uid = seated(seen, pods), self.wanted(seen, pods)
+        wanted = next((one for uid in uids(seen) if (one := wanted_by_uid.get(uid)) is not None), None)
         if wanted is None:
             return None
         gang = None if seen.placement is None else seen.placement.roster
-        return await self._node_chooser.excluded(ours, wanted.asked, least=_least(gang), pins=gang is None)
+        return await self._node_chooser.excluded(
+            ours, wanted.requested, least=_least(gang), pins=gang is None
+        )
 
     async def exclude(self, action: ExcludeNodes, seen: AnySeen) -> float | None:
         """Tell Slurm which nodes a job that waits must not get; return when to look again.

@@ -55,13 +55,13 @@ class UnservedPods:
         self._check = check
         self._scopes: Sequence[PodScope] = ()
         self._scopes_read = datetime.min.replace(tzinfo=UTC)
-        self._told: dict[str, str] = {}
-        """The uids of Pods that were told, by key."""
+        self._reported: dict[str, str] = {}
+        """The uids of the Pods on which it was reported, by key."""
 
     @property
     def remembered(self) -> int:
         """Of how many Pods something is remembered."""
-        return len(self._told)
+        return len(self._reported)
 
     def changes(self) -> Changes:
         """Return a stream of keys: of all Pods now, then of each that changes or goes."""
@@ -78,9 +78,9 @@ class UnservedPods:
         """Say on the Pod *key* that no scheduler serves it, if that is so; return when to look again."""
         pod = next((found for view in self._watched if (found := view.get(key)) is not None), None)
         if pod is None:
-            self._told.pop(key, None)
+            self._reported.pop(key, None)
             return None
-        if self._told.get(key) == pod.metadata.uid:
+        if self._reported.get(key) == pod.metadata.uid:
             return None
         found = unserved(pod, await self._known())
         if found is None or found.due is None:
@@ -90,7 +90,7 @@ class UnservedPods:
         self._check()
         text = EventText(reason=found.reason, action="Scheduling", note=found.text, type="Warning")
         await self._kube.record(PODS, pod, text, at=found.due)  # A moment that each leader computes alike.
-        self._told[key] = pod.metadata.uid
+        self._reported[key] = pod.metadata.uid
         return None
 
     async def _known(self) -> Sequence[PodScope]:

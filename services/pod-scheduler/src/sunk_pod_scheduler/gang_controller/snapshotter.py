@@ -209,7 +209,7 @@ class GangSnapshotter:
         self.index.remember(pod, found)
         if pod.spec.node_name and not aids.seats.get(pod.metadata.uid):
             return on_its_node(found, aids.nodes())
-        why = self._problem(pod, found.pod.asked, aids)
+        why = self._problem(pod, found.pod.requested, aids)
         return replace(found, node_problem=why) if why else found
 
     def _member_now(self, gang: str, pod: Pod) -> MemberSeen:
@@ -233,13 +233,13 @@ class GangSnapshotter:
             place=order("" if related is None else related.index, meta.name),
         )
 
-    def _problem(self, pod: Pod, asked: JobOptions | None, aids: _Aids) -> str:
+    def _problem(self, pod: Pod, requested: JobOptions | None, aids: _Aids) -> str:
         """Return why *pod* may not be bound to the Node of its seat, where it has one."""
         seat = aids.seats.get(pod.metadata.uid, "")
         node = self._pods.node(self._kube_node(seat)) if seat and not pod.spec.node_name else None
         if node is None:
             return ""
-        return problem(pod, node, aids.holders, seat, asked) or without_jobs(seat, aids.without_jobs)
+        return problem(pod, node, aids.holders, seat, requested) or without_jobs(seat, aids.without_jobs)
 
     def _kube_node(self, slurm_node: str) -> str:
         state = self._views.kube_pods.get(slurm_node)
@@ -290,8 +290,8 @@ class GangSnapshotter:
         if not any(one.is_well for one in seen.members.values()):
             return Size()  # Nobody is left to be placed.
         free = [one for one in seen.members.values() if one.is_free]
-        asked = next((one.terms.size for one in free if one.terms.size is not None), None)
-        declared = asked or related.size
+        requested = next((one.terms.size for one in free if one.terms.size is not None), None)
+        declared = requested or related.size
         size = Size(count=declared) if declared else await self._workloads.size(related)
         if size.count is None or size.declared is not None:
             return size

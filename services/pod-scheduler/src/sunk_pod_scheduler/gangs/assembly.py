@@ -95,8 +95,8 @@ def _problems(seen: GangSeen, free: list[MemberSeen]) -> tuple[str, ...]:
     problems: list[str] = [seen.size_problem] if seen.size_problem else []
     if len({_terms(member) for member in free} - {None}) > 1 or len({_but_size(one) for one in free}) > 1:
         problems.append(f"the Pods of {_name(seen)} differ in their gang annotations")
-    asked = [member.wanted for member in free if member.wanted is not None]
-    if any(common(wanted) != common(asked[0]) for wanted in asked):
+    valid = [member.wanted for member in free if member.wanted is not None]
+    if any(common(wanted) != common(valid[0]) for wanted in valid):
         problems.append(
             f"the Pods of {_name(seen)} differ in what they request from Slurm: one job has one account, "
             "partition, QoS, user, GPU type and so on"
@@ -223,7 +223,7 @@ def _adopted(seen: GangSeen, now: datetime) -> GangAction | None:
     was_theirs = claim.is_signed and not is_taken
     runs = is_whole and all(one.has_succeeded or (one.is_on_node and one.node) for one in ranked)
     is_gone = isinstance(job, JobGone) and not job.has_ended and claim.is_signed
-    is_told_lost = any(member.pod.is_told_lost for member in ranked)
+    is_reported_lost = any(member.pod.is_reported_lost for member in ranked)
     phase: PlacementPhase = "ending"
     if is_whole and _is_there(job):
         phase = "submitted"
@@ -240,7 +240,7 @@ def _adopted(seen: GangSeen, now: datetime) -> GangAction | None:
         reason="the stored state of the gang was lost, and some of its Pods or its job are gone"
         if phase == "ending"
         else "",
-        lost=now if runs and (is_gone or (_is_there(job) and is_told_lost)) else None,
+        lost=now if runs and (is_gone or (_is_there(job) and is_reported_lost)) else None,
         lost_job=claim.job if is_taken and claim.is_signed else None,
         created=ranked[0].pod.created,
         roster=_seats(seen, ranked, now),

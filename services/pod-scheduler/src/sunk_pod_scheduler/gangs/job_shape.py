@@ -16,7 +16,7 @@ from sunk_pod_scheduler.podspec.validation import ValidatedPod
 def common(wanted: ValidatedPod) -> tuple[object, ...]:
     """Return what must be the same for all: everything but amounts."""
     gpu_type = wanted.gpu_type if wanted.gpus else ""
-    return wanted.asked, wanted.identity, gpu_type, bool(wanted.gpus)
+    return wanted.requested, wanted.identity, gpu_type, bool(wanted.gpus)
 
 
 @lru_cache(maxsize=64)
@@ -25,8 +25,10 @@ def shape(wanted: ValidatedPod) -> str:
 
     What is not given does not count, so that a version that knows of more to ask has the same digest.
     """
-    asked, *others = common(wanted)
-    given = {key: value for key, value in msgspec.to_builtins(asked).items() if value not in (None, "", [])}
+    requested, *others = common(wanted)
+    given = {
+        key: value for key, value in msgspec.to_builtins(requested).items() if value not in (None, "", [])
+    }
     return hashlib.sha256(msgspec.json.encode((given, *others), order="sorted")).hexdigest()
 
 

@@ -32,16 +32,16 @@ class NodeLists:
 
     def shared(self, member: MemberSeen) -> MemberSeen:
         """Return *member* with the lists that others have too; refused, without any, if they are too many."""
-        asked = member.pod.asked
-        if asked is None or not (asked.required_nodes or asked.excluded_nodes):
+        requested = member.pod.requested
+        if requested is None or not (requested.required_nodes or requested.excluded_nodes):
             return member
-        lists = self._shared(asked.required_nodes), self._shared(asked.excluded_nodes)
+        lists = self._shared(requested.required_nodes), self._shared(requested.excluded_nodes)
         if None in lists:
             problems = (*member.pod.problems, TOO_MANY)
-            return replace(member, wanted=None, pod=replace(member.pod, asked=None, problems=problems))
-        same = replace(asked, required_nodes=lists[0], excluded_nodes=lists[1])
-        wanted = None if member.wanted is None else replace(member.wanted, asked=same)
-        return replace(member, wanted=wanted, pod=replace(member.pod, asked=same))
+            return replace(member, wanted=None, pod=replace(member.pod, requested=None, problems=problems))
+        same = replace(requested, required_nodes=lists[0], excluded_nodes=lists[1])
+        wanted = None if member.wanted is None else replace(member.wanted, requested=same)
+        return replace(member, wanted=wanted, pod=replace(member.pod, requested=same))
 
     def _shared(self, names: _Names) -> _Names | None:
         """Return the first list that was equal to *names*; None: there is no room for another."""
@@ -54,5 +54,5 @@ class NodeLists:
 
 def is_remembered(member: MemberSeen) -> bool:
     """Whether *member* may be kept as it was read: of all gangs together there is no bound."""
-    asked = member.pod.asked or JobOptions()
-    return len(asked.required_nodes) + len(asked.excluded_nodes) <= REMEMBERED_MAX
+    requested = member.pod.requested or JobOptions()
+    return len(requested.required_nodes) + len(requested.excluded_nodes) <= REMEMBERED_MAX

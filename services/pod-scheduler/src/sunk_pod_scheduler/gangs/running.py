@@ -161,8 +161,8 @@ def _filled(
             continue
         waiting = replacements.get(member.index)
         if waiting and member.node and not is_on_node(seen, member):
-            heir = waiting.popleft()
-            members[rank] = replace(member, uid=heir.uid, pod=heir.pod.name, vacant=None)
+            replacement = waiting.popleft()
+            members[rank] = replace(member, uid=replacement.uid, pod=replacement.pod.name, vacant=None)
         else:
             members[rank] = vacated(seen, member, now)
     if tuple(members) != gang.members:

@@ -97,7 +97,7 @@ def _adopted(seen: Observed, pod: PodSeen, claim: Claim, now: datetime, *, is_th
     attempt = claim.attempt if number is not None else _next_attempt(pod)
     adopted = replace(fresh(seen.uid, pod, "submitted", now), job=number, attempt=attempt)
     is_gone = isinstance(job, JobGone) and not job.has_ended and claim.is_signed
-    if not pod.kube_node or pod.is_terminating or not (is_gone or (is_there and pod.is_told_lost)):
+    if not pod.kube_node or pod.is_terminating or not (is_gone or (is_there and pod.is_reported_lost)):
         return Record(state=adopted)
     if not seen.slurm_node:
         return Wait(ASK_AGAIN_S)

@@ -47,10 +47,10 @@ def place_in_queue(
             _not_known("the bus has no recent list of Slurm's jobs", "the syncer runs, and Slurm answers it"),
         )
     known = tuple(jobs)
-    told = next((one for one in known if one.job == job.job), None)
-    if told is None:
+    published = next((one for one in known if one.job == job.job), None)
+    if published is None:
         return (_not_known(f"the syncer has not published job {job.job} yet", "wait a moment"),)
-    own = replace(told, priority=job.priority or told.priority)
+    own = replace(published, priority=job.priority or published.priority)
     return (place_finding(own, known, released),)
 
 

@@ -19,11 +19,11 @@ from sunk_kube.pods import Pod
 from sunk_kube.resources import is_name
 from sunk_kube.wellknown import (
     ANNOTATION_GANG,
-    ANNOTATION_GANG_ASKED_SIZE,
     ANNOTATION_GANG_MEMBERS_PER_NODE,
     ANNOTATION_GANG_MIN_AVAILABLE,
     ANNOTATION_GANG_POLICY,
     ANNOTATION_GANG_RANK,
+    ANNOTATION_GANG_REQUESTED_SIZE,
     ANNOTATION_GANG_SIZE,
 )
 
@@ -142,7 +142,7 @@ def gang_options(annotations: Mapping[str, str]) -> tuple[GangOptions, tuple[str
     # What was published is no wish: another job may have another size.
     is_published = bool(annotations.get(ANNOTATION_GANG_RANK))
     found = GangOptions(
-        size=whole(ANNOTATION_GANG_ASKED_SIZE if is_published else ANNOTATION_GANG_SIZE),
+        size=whole(ANNOTATION_GANG_REQUESTED_SIZE if is_published else ANNOTATION_GANG_SIZE),
         members_per_node=whole(ANNOTATION_GANG_MEMBERS_PER_NODE) or 1,
         min_available=whole(ANNOTATION_GANG_MIN_AVAILABLE),
         policy=_POLICIES.get(policy, "fail"),

@@ -42,10 +42,10 @@ def check_heartbeat(
     """
     if placement.silent is None:
         return Record(state=replace(placement, silent=now)) if heartbeat == "cut" else Wait()
-    is_told = placement.reason == CUT_OFF
+    is_reported = placement.reason == CUT_OFF
     if heartbeat == "heard":
-        return Record(state=replace(placement, silent=None, reason="" if is_told else placement.reason))
-    if is_told and not are_many:
+        return Record(state=replace(placement, silent=None, reason="" if is_reported else placement.reason))
+    if is_reported and not are_many:
         return Record(state=replace(placement, silent=now, reason=""))  # The others are back: so may this be.
     unheard = placement.silent if listening is None else max(placement.silent, listening)
     due = unheard + timedelta(seconds=limits.silent_s)
@@ -55,7 +55,7 @@ def check_heartbeat(
         return ending(placement, f"the script of job {placement.job} is dead: its poll was cut", now)
     return (
         Wait(LOOK_AGAIN_S)
-        if is_told
+        if is_reported
         else RecordReason(state=replace(placement, reason=CUT_OFF), event=PodReason.CUT_OFF)
     )
 

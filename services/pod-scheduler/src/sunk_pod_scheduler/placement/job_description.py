@@ -53,7 +53,7 @@ def describe(
 ) -> JobDescription:
     """Return the job for attempt *attempt* at placing *pod*, held."""
     meta = pod.metadata
-    asked = wanted.asked
+    requested = wanted.requested
     environment: Mapping[str, str] = {
         "PATH": PATH,
         "SUNK_HOOKS_URL": made.hooks_url,
@@ -64,24 +64,24 @@ def describe(
     return JobDescription(
         script=made.script,
         environment=tuple(f"{name}={value}" for name, value in environment.items() if value),
-        current_working_directory=asked.current_working_directory,
+        current_working_directory=requested.current_working_directory,
         name=f"{meta.namespace}/{meta.name}",
         user_id=str(wanted.identity.user_id),
         group_id="" if wanted.identity.group_id is None else str(wanted.identity.group_id),
-        account=asked.account,
-        partition=asked.partition,
-        qos=asked.qos,
-        reservation=asked.reservation,
+        account=requested.account,
+        partition=requested.partition,
+        qos=requested.qos,
+        reservation=requested.reservation,
         hold=True,
         requeue=False,
         standard_input="/dev/null",
         standard_output="/dev/null",
         standard_error="/dev/null",
-        comment=asked.comment,
+        comment=requested.comment,
         admin_comment=marks.admin_comment(f"Pod {pod.key}", meta.uid, attempt),
         extra=marks.extra_text(made.key, meta.uid, pod.key, attempt, wanted.identity.user_id),
-        constraints=asked.constraints,
-        prefer=asked.prefer,
+        constraints=requested.constraints,
+        prefer=requested.prefer,
         required_nodes=choice.required,
         excluded_nodes=choice.excluded,
         minimum_nodes=1,
@@ -90,8 +90,8 @@ def describe(
         cpus_per_task=wanted.cpus,
         memory_per_node=Number.of(wanted.memory_mib),
         tres_per_node=_gres(wanted),
-        shared=asked.shared or (SHARED_OF["user"] if wanted.gpus else ()),
-        time_limit=asked.time_limit,
+        shared=requested.shared or (SHARED_OF["user"] if wanted.gpus else ()),
+        time_limit=requested.time_limit,
         kill_warning_signal="USR1",
         kill_warning_flags=("BATCH_JOB",),
         kill_warning_delay=Number.of(0),  # Else it comes before the time limit too, by up to 30 s more.

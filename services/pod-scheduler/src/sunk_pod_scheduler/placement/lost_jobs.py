@@ -50,8 +50,8 @@ def without_job(
     """
     reason = why(gone, placement, is_orphan=is_orphan)
     if placement.lost is None or placement.reason != reason:
-        told = replace(placement, changed=now, lost=placement.lost or now, reason=reason)
-        return ReportLoss(state=replace(told, bound=ran(placement)))
+        reported = replace(placement, changed=now, lost=placement.lost or now, reason=reason)
+        return ReportLoss(state=replace(reported, bound=ran(placement)))
     is_lost = gone.is_taken or gone.is_lost or is_orphan
     if gone.is_forgotten and not is_lost:
         return _later(placement.lost, FORGOTTEN_CONFIRM_S, now) or ending(placement, reason, now)

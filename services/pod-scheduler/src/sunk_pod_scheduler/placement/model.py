@@ -43,7 +43,7 @@ class PodSeen(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int = 0
     claim: Claim | None = None
     """Our annotation, if it is ours."""
-    is_told_lost: bool = False
+    is_reported_lost: bool = False
     """Its condition says that it runs without a job, because we said so."""
     problems: tuple[str, ...] = ()
     """Why it cannot be passed to Slurm."""
@@ -51,7 +51,7 @@ class PodSeen(msgspec.Struct, frozen=True, kw_only=True):
     """What it asks its job to have; None: what Slurm computes."""
     user_id: int | None = None
     """The Slurm user that it asks for; None where something is wrong with it."""
-    asked: JobOptions | None = None
+    requested: JobOptions | None = None
     """Likewise all else that it asks of Slurm."""
     size: Size | None = None
     """What it takes of its node; None where that cannot be counted."""
@@ -219,7 +219,7 @@ def pod_seen(
     meta = pod.metadata
     found = validate(pod, rules) if validated is None else validated
     ours = rules.pod_scope
-    told = condition(pod.status.conditions, CONDITION_SLURM_JOB_LOST)
+    job_lost = condition(pod.status.conditions, CONDITION_SLURM_JOB_LOST)
     return PodSeen(
         namespace=meta.namespace,
         name=meta.name,
@@ -232,12 +232,12 @@ def pod_seen(
         still_runs=pod.still_runs,
         is_gated=bool(pod.spec.scheduling_gates),
         exit_code=_exit_code(pod),
-        is_told_lost=told is not None and told.status == "True",
+        is_reported_lost=job_lost is not None and job_lost.status == "True",
         claim=marks.read_claim(key, meta.uid, meta.annotations.get(ANNOTATION_JOB, "")),
         problems=found if isinstance(found, tuple) else (),
         priority=_priority(found) if isinstance(found, ValidatedPod) else None,
         user_id=found.identity.user_id if isinstance(found, ValidatedPod) else None,
-        asked=found.asked if isinstance(found, ValidatedPod) else None,
+        requested=found.requested if isinstance(found, ValidatedPod) else None,
         size=_size(found) if isinstance(found, ValidatedPod) else size(pod.spec, rules),
     )
 
@@ -247,7 +247,7 @@ def _size(wanted: ValidatedPod) -> Size:
 
 
 def _priority(wanted: ValidatedPod) -> int | None:
-    return wanted.asked.priority.value if wanted.asked.priority else None
+    return wanted.requested.priority.value if wanted.requested.priority else None
 
 
 def _exit_code(pod: Pod) -> int:

@@ -29,7 +29,7 @@ Holders = Callable[[Port], Mapping[str, frozenset[str]]]
 """Returns the uids of the Pods that have a host port, by the Node that they are on."""
 
 HOST_PORTS_MAX: Final = 256
-NOBODY: Final = frozenset[str]()
+NO_UIDS: Final = frozenset[str]()
 _KUBERNETES_OWN: Final = "node.kubernetes.io/"
 
 
@@ -67,17 +67,17 @@ class NodeRequirements:
             len(term.match_expressions) + len(term.match_fields) for term in terms
         )
         """How many tests of a Node's labels and name there are."""
-        self._is_borne: dict[tuple[Taint, ...], bool] = {}
+        self._is_tolerated: dict[tuple[Taint, ...], bool] = {}
 
     def is_met(self, node: Node | None) -> bool:
         """Whether the Pod may be placed on *node*, now or soon."""
         if node is None or node.metadata.name in self._taken:
             return False
         taints = node.spec.taints
-        if taints not in self._is_borne:
+        if taints not in self._is_tolerated:
             left = _taints(self._tolerations, taints)
-            self._is_borne[taints] = all(taint.key.startswith(_KUBERNETES_OWN) for taint in left)
-        return self._is_borne[taints] and all(is_selected(node) for is_selected in self._selects)
+            self._is_tolerated[taints] = all(taint.key.startswith(_KUBERNETES_OWN) for taint in left)
+        return self._is_tolerated[taints] and all(is_selected(node) for is_selected in self._selects)
 
 
 def unfit(wishes: NodeRequirements, nodes: Iterable[tuple[str, Node | None]]) -> set[str]:
@@ -85,22 +85,26 @@ def unfit(wishes: NodeRequirements, nodes: Iterable[tuple[str, Node | None]]) ->
     return {name for name, node in nodes if not wishes.is_met(node)}
 
 
-def choice(asks: NodeConstraints, known: Iterable[str], unfit: Iterable[str], *, pins: bool) -> NodeChoice:
+def choice(
+    constraints: NodeConstraints, known: Iterable[str], unfit: Iterable[str], *, pins: bool
+) -> NodeChoice:
     """Return what Slurm may choose from.
 
     Args:
-        asks: What is asked of Slurm nodes.
+        constraints: What is asked of Slurm nodes.
         known: Those that Slurm has.
         unfit: Those that do not do for a Pod.
         pins: Slurm is told of a single node that it is to take, instead of all others.
     """
-    among, all_known = frozenset(asks.required), frozenset(known)
+    among, all_known = frozenset(constraints.required), frozenset(known)
     bad = {*unfit, *(all_known - among if among else ())}
-    left = all_known - bad - frozenset(asks.excluded)
-    is_possible = len(left) >= asks.least
-    if pins and len(asks.required) == 1:
-        return NodeChoice(required=asks.required, excluded=_folded(asks.excluded), is_possible=is_possible)
-    return NodeChoice(excluded=_folded({*bad, *asks.excluded}), is_possible=is_possible)
+    left = all_known - bad - frozenset(constraints.excluded)
+    is_possible = len(left) >= constraints.least
+    if pins and len(constraints.required) == 1:
+        return NodeChoice(
+            required=constraints.required, excluded=_folded(constraints.excluded), is_possible=is_possible
+        )
+    return NodeChoice(excluded=_folded({*bad, *constraints.excluded}), is_possible=is_possible)
 
 
 def are_alike(some: Nodes, others: Nodes) -> bool:
@@ -129,18 +133,18 @@ def wish(pod: Pod) -> bytes:
 
 
 def problem(
-    pod: Pod, node: Node, holders: Holders, slurm_node: str = "", asked: JobOptions | None = None
+    pod: Pod, node: Node, holders: Holders, slurm_node: str = "", requested: JobOptions | None = None
 ) -> str:
     """Return why *pod* may not be bound to *node*, which is *slurm_node*'s, now; empty if it may."""
-    if asked is not None and slurm_node in asked.excluded_nodes:
+    if requested is not None and slurm_node in requested.excluded_nodes:
         return f"Slurm node {slurm_node} is one that the Pod excludes"
-    if asked is not None and asked.required_nodes and slurm_node not in asked.required_nodes:
+    if requested is not None and requested.required_nodes and slurm_node not in requested.required_nodes:
         return f"Slurm node {slurm_node} is none of those that the Pod requires"
     if not all(selecting(selector)(node) for selector in _selectors(pod)):
         return f"Node {node.metadata.name} does not match the Pod's nodeSelector or required node affinity"
     if taints := _taints(pod.spec.tolerations, node.spec.taints):
         return f"Node {node.metadata.name} has the taint {taints[0].key}, which the Pod does not tolerate"
-    if any(holders(port).get(node.metadata.name, NOBODY) - {pod.metadata.uid} for port in host_ports(pod)):
+    if any(holders(port).get(node.metadata.name, NO_UIDS) - {pod.metadata.uid} for port in host_ports(pod)):
         return f"Node {node.metadata.name} has another Pod with a host port that the Pod needs"
     return ""
 
@@ -180,8 +184,8 @@ def host_ports(pod: Pod) -> frozenset[Port]:
     A Pod that has more is not passed to Slurm; if it is on a Node all the same, the kubelet refuses others.
     """
     ports = (port for one in (*pod.spec.containers, *pod.spec.init_containers) for port in one.ports)
-    asked = ((port.protocol, port.host_port) for port in ports if port.host_port)
-    return frozenset(islice(asked, HOST_PORTS_MAX))
+    requested = ((port.protocol, port.host_port) for port in ports if port.host_port)
+    return frozenset(islice(requested, HOST_PORTS_MAX))
 
 
 def port_key(port: Port) -> str:

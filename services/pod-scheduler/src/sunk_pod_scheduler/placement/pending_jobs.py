@@ -76,18 +76,18 @@ def _waiting(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
     return RecordReason(state=state, event=PodReason.WAITING_FOR_SLURM, more=more, is_quiet=is_quiet)
 
 
-def _start_to_report(told: datetime | None, expected: datetime | None, now: datetime) -> datetime | None:
-    """Return the start that a Pod is to say: *told*, until what Slurm expects is far from it.
+def _start_to_report(reported: datetime | None, expected: datetime | None, now: datetime) -> datetime | None:
+    """Return the start to report on a Pod: *reported* as before, until what Slurm expects is far from it.
 
     Far is more than five minutes, and more than a quarter of the time that is left until then. A start that
     is less than a minute ahead is none: slurmctld says "now" of one that it has missed.
     """
     if expected is None or (left_s := (expected - now).total_seconds()) < START_SOON_S:
         return None
-    if told is not None and abs((expected - told).total_seconds()) <= max(
+    if reported is not None and abs((expected - reported).total_seconds()) <= max(
         START_OFF_MIN_S, START_OFF * left_s
     ):
-        return told
+        return reported
     return expected.replace(second=0, microsecond=0)
 
 

@@ -48,7 +48,7 @@ _BY_DEFAULT: Final[Mapping[DefaultPolicy, Grant]] = {
     ),
     "allow": Grant(user_ids=(), group_ids=()),
 }
-_NOTHING_SAID: Final = Grant()
+_EMPTY_GRANT: Final = Grant()
 
 
 def _set(grant: Grant) -> dict[str, Any]:
@@ -82,8 +82,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if not self.namespaces:  # Asked for at each look at each Pod.
             return found
         for key in (EVERY_NAMESPACE, namespace):
-            said = self.namespaces.get(key, _NOTHING_SAID)
-            found = msgspec.structs.replace(found, **_set(said))
+            granted = self.namespaces.get(key, _EMPTY_GRANT)
+            found = msgspec.structs.replace(found, **_set(granted))
         return found
 
 
@@ -97,30 +97,30 @@ class Identity(msgspec.Struct, frozen=True):
     """A user whose jobs are not only placeholders: a namespace's grant."""
 
 
-def identity(policy: Policy, asked: JobOptions) -> Identity:
-    """Return the identity of the placeholder of a Pod that may have what it *asked*."""
-    is_own = asked.user_id not in {None, policy.user_id}
+def identity(policy: Policy, requested: JobOptions) -> Identity:
+    """Return the identity of the placeholder of a Pod that may have what it *requested*."""
+    is_own = requested.user_id not in {None, policy.user_id}
     return Identity(
-        policy.user_id if asked.user_id is None else asked.user_id,
-        asked.group_id if is_own or asked.group_id != policy.group_id else None,
+        policy.user_id if requested.user_id is None else requested.user_id,
+        requested.group_id if is_own or requested.group_id != policy.group_id else None,
         is_own=is_own,
     )
 
 
-def refusals(policy: Policy, grant: Grant, namespace: str, asked: JobOptions) -> tuple[str, ...]:
+def refusals(policy: Policy, grant: Grant, namespace: str, requested: JobOptions) -> tuple[str, ...]:
     """Return what a Pod of *namespace* asks for and may not have, each with what to add to the policy."""
     users = (policy.user_id, *(grant.user_ids or ()))
-    is_own = asked.user_id not in {None, policy.user_id}
+    is_own = requested.user_id not in {None, policy.user_id}
     groups = (*(() if is_own else (policy.group_id,)), *(grant.group_ids or ()))
     refused = (
-        *_id_refusals("user-id", asked.user_id, users, "userIds", namespace),
-        *_id_refusals("group-id", asked.group_id, groups, "groupIds", namespace),
-        *_name_refusals("account", asked.account, grant.accounts, "accounts", namespace),
-        *_name_refusals("qos", asked.qos, grant.qos, "qos", namespace),
-        *_name_refusals("partition", asked.partition, grant.partitions, "partitions", namespace),
-        *_name_refusals("reservation", asked.reservation, grant.reservations, "reservations", namespace),
+        *_id_refusals("user-id", requested.user_id, users, "userIds", namespace),
+        *_id_refusals("group-id", requested.group_id, groups, "groupIds", namespace),
+        *_name_refusals("account", requested.account, grant.accounts, "accounts", namespace),
+        *_name_refusals("qos", requested.qos, grant.qos, "qos", namespace),
+        *_name_refusals("partition", requested.partition, grant.partitions, "partitions", namespace),
+        *_name_refusals("reservation", requested.reservation, grant.reservations, "reservations", namespace),
     )
-    priority = asked.priority.value if asked.priority else None
+    priority = requested.priority.value if requested.priority else None
     if priority is not None and grant.priority_max is not None and priority > grant.priority_max:
         field = f"scheduler.policyByNamespace.{namespace}.priorityMax"
         up_to = f", only up to {grant.priority_max}" if grant.priority_max else ""
@@ -130,7 +130,7 @@ def refusals(policy: Policy, grant: Grant, namespace: str, asked: JobOptions) ->
 
 
 def by_priority_class(
-    policy: Policy, grant: Grant, namespace: str, priority_class: str, asked: JobOptions
+    policy: Policy, grant: Grant, namespace: str, priority_class: str, requested: JobOptions
 ) -> tuple[str, tuple[str, ...]]:
     """Return the QoS that a Pod has by its PriorityClass, and why it may not have that.
 
@@ -138,7 +138,7 @@ def by_priority_class(
     entry, the QoS is empty.
     """
     terms = policy.priority_classes.get(priority_class)
-    if terms is None or asked.qos:
+    if terms is None or requested.qos:
         return "", ()
     if grant.qos is None or terms.qos in grant.qos:
         return terms.qos, ()
@@ -147,13 +147,13 @@ def by_priority_class(
     return "", (f"spec.priorityClassName: {means}, which namespace {namespace} may not use; {may}",)
 
 
-def completed(grant: Grant, asked: JobOptions, qos: str = "") -> JobOptions:
-    """Return *asked* with *qos*, else with the first of what is granted, where the Pod names nothing."""
+def completed(grant: Grant, requested: JobOptions, qos: str = "") -> JobOptions:
+    """Return *requested* with *qos*, else with the first of what is granted, where the Pod names nothing."""
     return msgspec.structs.replace(
-        asked,
-        account=asked.account or _first(grant.accounts),
-        qos=asked.qos or qos or _first(grant.qos),
-        partition=asked.partition or _first(grant.partitions),
+        requested,
+        account=requested.account or _first(grant.accounts),
+        qos=requested.qos or qos or _first(grant.qos),
+        partition=requested.partition or _first(grant.partitions),
     )
 
 
@@ -162,27 +162,27 @@ def _first(allowed: Names | None) -> str:
 
 
 def _id_refusals(
-    annotation: str, asked: int | None, allowed: Iterable[int], field: str, namespace: str
+    annotation: str, requested: int | None, allowed: Iterable[int], field: str, namespace: str
 ) -> Iterable[str]:
-    if asked is None:
+    if requested is None:
         return
-    if asked == 0:
+    if requested == 0:
         yield f"{PREFIX}{annotation}: 0 is root and is always rejected"
-    elif asked not in allowed:
-        yield _refusal(annotation, str(asked), field, namespace)
+    elif requested not in allowed:
+        yield _refusal(annotation, str(requested), field, namespace)
 
 
 def _name_refusals(
-    annotation: str, asked: str, allowed: Names | None, field: str, namespace: str
+    annotation: str, requested: str, allowed: Names | None, field: str, namespace: str
 ) -> Iterable[str]:
     """Yield a refusal for each name that is not allowed; Slurm takes lists of them, with commas."""
-    if allowed is None or not asked:
+    if allowed is None or not requested:
         return
-    for name in asked.split(","):
+    for name in requested.split(","):
         if name not in allowed:
             yield _refusal(annotation, name, field, namespace)
 
 
-def _refusal(annotation: str, asked: str, field: str, namespace: str) -> str:
+def _refusal(annotation: str, value: str, field: str, namespace: str) -> str:
     may = f"an administrator may add it to scheduler.policyByNamespace.{namespace}.{field} of helm/slurm"
-    return f"{PREFIX}{annotation}: namespace {namespace} may not use {asked}; {may}"
+    return f"{PREFIX}{annotation}: namespace {namespace} may not use {value}; {may}"

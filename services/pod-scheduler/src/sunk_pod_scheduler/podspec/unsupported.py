@@ -14,8 +14,8 @@ def without_effect(spec: PodSpec, *, is_required: bool = False) -> tuple[str, ..
     }
     fields = [
         name
-        for name, said in of_affinity.items()
-        if said is not None and (said.required or (said.preferred and not is_required))
+        for name, terms in of_affinity.items()
+        if terms is not None and (terms.required or (terms.preferred and not is_required))
     ]
     spreads = spec.topology_spread_constraints
     if any(not is_required or spread.when_unsatisfiable == "DoNotSchedule" for spread in spreads):

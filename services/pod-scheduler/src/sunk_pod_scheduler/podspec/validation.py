@@ -81,7 +81,7 @@ class ValidatedPod(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int = 0
     gpu_type: str = ""
     identity: Identity
-    asked: JobOptions = JobOptions()
+    requested: JobOptions = JobOptions()
     priority_class: str = ""
     """The PriorityClass by which it has its QoS; empty where it has it by other means."""
 
@@ -93,17 +93,17 @@ def validate(pod: Pod, rules: Rules) -> ValidatedPod | tuple[str, ...]:
     """
     if too_many := _too_many(pod.spec):
         return too_many
-    asked, problems = annotations.read(pod.metadata.annotations)
+    requested, problems = annotations.read(pod.metadata.annotations)
     namespace = pod.metadata.namespace
     grant = rules.policy.grant(namespace)
     priority_class = pod.spec.priority_class_name
-    qos, not_granted = by_priority_class(rules.policy, grant, namespace, priority_class, asked)
+    qos, not_granted = by_priority_class(rules.policy, grant, namespace, priority_class, requested)
     needed, unreadable = _needed(pod.spec)
     gpus = sum((needed.get(name, Decimal(0)) for name in rules.gpu_resources), Decimal(0))
     kind, untyped = _gpu_type(pod.spec, rules) if gpus else ("", ())
     everything = (
         *problems,
-        *refusals(rules.policy, grant, namespace, asked),
+        *refusals(rules.policy, grant, namespace, requested),
         *not_granted,
         *unreadable,
         *(() if unreadable else _zero(needed, gpus)),
@@ -113,7 +113,7 @@ def validate(pod: Pod, rules: Rules) -> ValidatedPod | tuple[str, ...]:
         *(_unheard(pod.spec) if rules.refuses_pod_affinity else ()),
         *(
             problem
-            for name in (rules.requires_limits if _is_beside_jobs(rules, asked, gpus) else ())
+            for name in (rules.requires_limits if _is_beside_jobs(rules, requested, gpus) else ())
             for problem in _unlimited(pod.spec, needed, name)
         ),
         *_grace(pod.spec, rules.kill_wait_s),
@@ -126,8 +126,8 @@ def validate(pod: Pod, rules: Rules) -> ValidatedPod | tuple[str, ...]:
         memory_mib=size.memory_mib,
         gpus=size.gpus,
         gpu_type=kind,
-        identity=identity(rules.policy, asked),
-        asked=completed(grant, asked, qos),
+        identity=identity(rules.policy, requested),
+        requested=completed(grant, requested, qos),
         priority_class=priority_class if qos else "",
     )
 
@@ -207,11 +207,11 @@ def _unheard(spec: PodSpec) -> tuple[str, ...]:
     return tuple(f"{field}: has no effect, because Slurm chooses the Node: remove it" for field in fields)
 
 
-def _is_beside_jobs(rules: Rules, asked: JobOptions, gpus: Decimal) -> bool:
+def _is_beside_jobs(rules: Rules, requested: JobOptions, gpus: Decimal) -> bool:
     """Whether Slurm may give the Pod's node to a job too; GPUs by themselves share with the user alone."""
-    shared = asked.shared or (annotations.SHARED_OF["user"] if gpus else ())
+    shared = requested.shared or (annotations.SHARED_OF["user"] if gpus else ())
     if shared == annotations.SHARED_OF["user"]:
-        return identity(rules.policy, asked).is_own
+        return identity(rules.policy, requested).is_own
     return shared != annotations.SHARED_OF["none"]
 
 
@@ -225,15 +225,15 @@ def _unlimited(spec: PodSpec, needed: Mapping[str, Decimal], name: str) -> tuple
         return (f"{field} ({free}): must be set {where}",)
     one, unit = _GIVEN_IN[name]
     try:
-        limit, asked = pod_requests.limit(spec, name), needed.get(name, Decimal(0))
+        limit, request = pod_requests.limit(spec, name), needed.get(name, Decimal(0))
     except (ValueError, ArithmeticError) as error:
         return (f"{field}: {error or 'cannot be counted'}",)
-    if asked > MOST or limit <= math.ceil(asked / one) * one:
+    if request > MOST or limit <= math.ceil(request / one) * one:
         return ()
     taken = f"{(limit / one).normalize():f}{unit}" if limit <= MOST else "all"
     return (
         (
-            f"{field}: {taken} is more than the {math.ceil(asked / one)}{unit} that Slurm gives: "
+            f"{field}: {taken} is more than the {math.ceil(request / one)}{unit} that Slurm gives: "
             f"lower it {where}"
         ),
     )

@@ -53,9 +53,9 @@ def warnings(pod: Pod, wanted: ValidatedPod) -> tuple[PodWarning, ...]:
 
 def _shared_gpus(wanted: ValidatedPod) -> str:
     """Return whose jobs may be given the Pod's GPUs; empty where nobody's may."""
-    if not wanted.gpus or wanted.asked.shared == SHARED_OF["none"]:
+    if not wanted.gpus or wanted.requested.shared == SHARED_OF["none"]:
         return ""
-    if wanted.asked.shared == SHARED_OF["ok"]:
+    if wanted.requested.shared == SHARED_OF["ok"]:
         return f"{EXCLUSIVE}: ok: any Slurm job may be given the Pod's GPUs (use user or none)"
     if wanted.identity.is_own:
         user = wanted.identity.user_id

@@ -173,10 +173,10 @@ def lock(
     value: LockValue = "pending",
     *,
     job: int = JOB,
-    asked: datetime = T0,
+    requested_at: datetime = T0,
     granted: datetime | None = None,
 ) -> LockState:
     """Return the lock of a node for a job; with the value ``false``, of nobody."""
-    holder = LockHolder(job=job, level="strict", asked=asked, granted=granted)
+    holder = LockHolder(job=job, level="strict", asked=requested_at, granted=granted)
     holders = () if value == "false" else (holder,)
     return LockState(changed=T0, node=node, kube_node=KUBE_NODE, lock=value, holders=holders)

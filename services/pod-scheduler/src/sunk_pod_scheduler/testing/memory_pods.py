@@ -20,8 +20,8 @@ class MemoryPods:
 
     def __init__(self, *pods: Pod, nodes: tuple[Node, ...] = ()) -> None:
         self.pods = {pod.metadata.uid: pod for pod in pods}
-        self.said: dict[str, str] = {}
-        """The last reason said of each Pod, by uid."""
+        self.last_reasons: dict[str, str] = {}
+        """The last reason reported of each Pod, by uid."""
         self.history: dict[str, list[str]] = {}
         """All of them."""
         self.conditions: dict[str, list[tuple[str, bool]]] = {}
@@ -132,7 +132,7 @@ class MemoryPods:
         assert event in reason.event
         assert condition in reason.conditions
         uid = self._existing(pod).metadata.uid
-        self.said[uid] = reason
+        self.last_reasons[uid] = reason
         self.history.setdefault(uid, []).append(reason)
 
     def warn(self, pod: Pod, reason: PodReason, message: str) -> None:
