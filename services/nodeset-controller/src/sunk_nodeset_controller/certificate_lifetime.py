@@ -22,16 +22,16 @@ LOOK_S: Final = 60.0
 
 async def show_lifetime(file: Path, *, look_s: float = LOOK_S) -> None:
     """Read *file* and show what it says, until cancelled."""
-    name, said = str(file), ""
+    name, last_error = str(file), ""
     start, end = NATS_CERTIFICATE_START.labels(name), NATS_CERTIFICATE_END.labels(name)
     while True:
         try:
             shown = x509.load_pem_x509_certificate(await anyio.to_thread.run_sync(file.read_bytes))
             start.set(shown.not_valid_before_utc.timestamp())
             end.set(shown.not_valid_after_utc.timestamp())
-            said = ""
+            last_error = ""
         except (OSError, ValueError) as error:
-            if str(error) != said:
-                said = str(error)
-                log.warning("certificate of NATS not read", extra={"file": name, "error": said})
+            if str(error) != last_error:
+                last_error = str(error)
+                log.warning("certificate of NATS not read", extra={"file": name, "error": last_error})
         await anyio.sleep(look_s)

@@ -84,7 +84,7 @@ async def work(
         gpu_rules=config.gpu_rules,
     )
     rest = RateLimit()
-    deeds = Executor(
+    executor = Executor(
         kube,
         bus,
         rest,
@@ -92,7 +92,7 @@ async def work(
         gpu_rules=config.gpu_rules,
         topology=config.topology_rules,
     )
-    nodesets = NodeSetLoop(views, kube, observer, deeds)
+    nodesets = NodeSetLoop(views, kube, observer, executor)
     nodes = NodeController(views, kube, lock_key=config.lock_key)
     pods = PodController(views, kube, bus, unknown_s=config.slurm_unknown_s, rest=rest)
     nodeset_changes, pod_changes = views.nodeset_changes(), views.pod_changes()
@@ -175,17 +175,17 @@ async def publish(
             tasks.start_soon(pass_on_jobs, states, jobs, cluster.slurm_nodes, pods)
         keys = cluster.slices.keys
         tasks.start_soon(partial(slice_loop.run, slices.changes(), keys=keys, resync_s=config.resync_s))
-        told = states.changes()
-        tasks.start_soon(pass_on, states, cluster.slurm_nodes.changes(), pods, told)
-        await loop.run(told, keys=cluster.kube_pods.keys, resync_s=config.resync_s)
+        changes = states.changes()
+        tasks.start_soon(pass_on, states, cluster.slurm_nodes.changes(), pods, changes)
+        await loop.run(changes, keys=cluster.kube_pods.keys, resync_s=config.resync_s)
 
 
-async def pass_on(states: PodStatePublisher, slurm_nodes: Changes, pods: Changes, told: Changes) -> None:
+async def pass_on(states: PodStatePublisher, slurm_nodes: Changes, pods: Changes, changes: Changes) -> None:
     """Have the Pods looked at whose Slurm nodes changed, and nodes whose Pod is gone, until cancelled."""
     async for node in slurm_nodes:
         pods.add(states.key_of(node))
         if states.is_gone(node):
-            told.add(node)
+            changes.add(node)
 
 
 async def pass_on_jobs(
@@ -193,8 +193,8 @@ async def pass_on_jobs(
 ) -> None:
     """Have Pods looked at whose node Slurm calls drained where a job comes or goes, until cancelled."""
     async for node in jobs.follow():
-        told = slurm_nodes.get(node)
-        if told is not None and told.is_drain and not told.is_busy:
+        node_state = slurm_nodes.get(node)
+        if node_state is not None and node_state.is_drain and not node_state.is_busy:
             pods.add(states.key_of(node))
 
 

@@ -204,7 +204,7 @@ class NodeReason(Reason):
         "slurmctld does not reach slurmd; the message has the node's state.",
         "Look at the Pod, its log and its Node.",
     )
-    NOT_HEARD = (
+    NO_NEWS = (
         "SlurmNotHeard",
         _BOTH,
         "",

@@ -39,7 +39,7 @@ class SlurmHealth:
         self._stale = timedelta(seconds=stale_s)
         self._unknown = timedelta(seconds=unknown_s)
         self._began = now
-        self._heard = now
+        self._last_news = now
         self._revision = -1
         self._nodes: StateView[SlurmNodeState] | None = None
         self._statistics: StateView[SlurmStatisticsState] | None = None
@@ -59,13 +59,13 @@ class SlurmHealth:
         """Return why Slurm's words are old, if they are."""
         self._listen(now)
         silent_s = self._nodes.age_s if self._nodes is not None else (now - self._began).total_seconds()
-        since = second_time(self._heard)
+        since = second_time(self._last_news)
         if silent_s > BUS_SILENT_S:
             return StaleReason(
                 NodeSetReason.NO_NEWS_FROM_BUS,
                 f"no message from NATS; the last state of Slurm is from {since}",
             )
-        if now - self._heard > self._stale:
+        if now - self._last_news > self._stale:
             return StaleReason(
                 NodeSetReason.NO_NEWS_FROM_SLURM,
                 f"no news from Slurm since {since}: check slurmrestd and the syncer",
@@ -75,7 +75,7 @@ class SlurmHealth:
     def is_unknown(self, now: datetime) -> bool:
         """Whether Slurm's words are so old that objects shall say that they know nothing."""
         self._listen(now)
-        return now - self._heard > self._unknown
+        return now - self._last_news > self._unknown
 
     def _listen(self, now: datetime) -> None:
         """Note what has come since the last time; what came back with an older store was said long ago.
@@ -88,7 +88,7 @@ class SlurmHealth:
         if entry is None or entry.revision == self._revision:
             return
         is_new = 0 <= self._revision < entry.revision
-        self._heard = now if is_new else min(now, entry.stored)
+        self._last_news = now if is_new else min(now, entry.stored)
         self._revision = entry.revision
 
 
@@ -134,4 +134,4 @@ def missing(pods: Iterable[Pod], nodes: StateView[SlurmNodeState] | None) -> Sta
 def was_known(pod: Pod) -> bool:
     """Whether Slurm said something of the node of *pod* before."""
     found = condition(pod.status.conditions, wk.CONDITION_SLURM_RUNNING)
-    return found is not None and (found.status != "Unknown" or found.reason == str(NodeReason.NOT_HEARD))
+    return found is not None and (found.status != "Unknown" or found.reason == str(NodeReason.NO_NEWS))

@@ -94,7 +94,7 @@ class Lock:
         self._turn = Turn("gpu-1", "node1", LockRequests(), ())
         self._seen = Seen(
             lock=NodeLock(
-                value="pending", holders=(Holder(job=7, level="normal", asked=T0),), is_tainted=True
+                value="pending", holders=(Holder(job=7, level="normal", requested_at=T0),), is_tainted=True
             ),
             now=T0,
         )
@@ -210,7 +210,7 @@ async def test_a_dry_run_records_no_event(monkeypatch: pytest.MonkeyPatch) -> No
     [((), "Slurm"), ((9, 3), "Slurm jobs 3, 9"), (range(1, 9), "Slurm jobs 1, 2, 3, 4, 5 and 3 more")],
 )
 def test_an_event_names_a_few_of_the_jobs(jobs: range | tuple[int, ...], words: str) -> None:
-    holders = [Holder(job=job, level="normal", asked=T0) for job in jobs]
+    holders = [Holder(job=job, level="normal", requested_at=T0) for job in jobs]
     note = eviction_event(PodEviction("evict", WEB), "node1", holders, Clearing()).note
 
     assert note.startswith(f"Node node1 is locked for {words}: Pod team/web is evicted")

@@ -34,7 +34,7 @@ LONG_AGO: Final = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
 def locked(job: int, version: str) -> Node:
     """Return the Node as it is locked for *job*."""
-    holder = Holder(job=job, level="normal", asked=LONG_AGO, granted=LONG_AGO)
+    holder = Holder(job=job, level="normal", requested_at=LONG_AGO, granted=LONG_AGO)
     made = node("node1")
     body = patch(made, NodeLock(value="locked", holders=(holder,), is_tainted=True), TAINT)
     raw: dict[str, Any] = msgspec.to_builtins(made)

@@ -117,7 +117,7 @@ async def test_whether_a_job_left_before_or_after_it_asked_does_not_depend_on_th
     view.apply_own("1", over, 1, stored=stored)
     found = JobsOnNodes(view).seen(1, "gpu-000-011")
     assert found is not None
-    requests = (LockRequest(job=1, level="normal", asked=T0),)
+    requests = (LockRequest(job=1, level="normal", requested_at=T0),)
 
     answers = decide(
         Seen(lock=OPEN, now=T0 + timedelta(seconds=2), requests=requests, jobs={1: found}), Rules()
@@ -183,7 +183,7 @@ async def test_two_questions_of_one_job_are_one_and_both_are_answered() -> None:
             await first.wait(60)
             await second.wait(60)
 
-        assert requests == (LockRequest(job=1, level="normal", asked=T0),)
+        assert requests == (LockRequest(job=1, level="normal", requested_at=T0),)
         assert waiting == Waiting(("default/web",))
         assert (first.answer, second.answer, lock_requests.requests) == (Granted(), Granted(), ())
     assert lock_requests.is_empty
@@ -196,7 +196,7 @@ async def test_a_question_after_the_answer_is_a_new_one() -> None:
         lock_requests.reply(1, NotRunning("CANCELLED"))
         with lock_requests.asking(1, "normal", T0 + timedelta(seconds=3)):
             assert lock_requests.requests == (
-                LockRequest(job=1, level="normal", asked=T0 + timedelta(seconds=3)),
+                LockRequest(job=1, level="normal", requested_at=T0 + timedelta(seconds=3)),
             )
 
 

@@ -23,7 +23,10 @@ OURS = Taint(key=TAINT.key, value=TAINT.value, effect=TAINT.effect)
 OTHER = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule", time_added=T0)
 HELD = NodeLock(
     value="locked",
-    holders=(Holder(job=1, level="normal", asked=T0, granted=T0), Holder(job=2, level="strict", asked=T0)),
+    holders=(
+        Holder(job=1, level="normal", requested_at=T0, granted=T0),
+        Holder(job=2, level="strict", requested_at=T0),
+    ),
     is_tainted=True,
 )
 

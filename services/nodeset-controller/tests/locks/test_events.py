@@ -12,12 +12,14 @@ from sunk_nodeset_controller.locks.model import OPEN, Holder, JobPlace, JobSeen,
 T0 = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 QUESTION, JOB, TOLD = Cause("acquire_lock:n1:1", "trace"), Cause("job:1:5"), Cause("lock:n1:3")
 SEEN = Seen(lock=OPEN, now=T0, event=TOLD)
-ASK = LockRequest(job=1, level="normal", asked=T0, cause=QUESTION)
+ASK = LockRequest(job=1, level="normal", requested_at=T0, cause=QUESTION)
 
 
 def locked(*jobs: int, granted: bool = True) -> NodeLock:
     holders = tuple(
-        Holder(job=job, level="normal", asked=T0 + timedelta(seconds=job), granted=T0 if granted else None)
+        Holder(
+            job=job, level="normal", requested_at=T0 + timedelta(seconds=job), granted=T0 if granted else None
+        )
         for job in jobs
     )
     return NodeLock(value="locked" if granted else "pending", holders=holders, is_tainted=True)

@@ -49,7 +49,7 @@ def test_a_pod_is_evicted_again_and_again_and_deleted_only_after_the_bound(
     before: dict[str, EvictionAttempt], after_s: float | None, how: str | None
 ) -> None:
     clearing = Clearing(delete_after_s=after_s)
-    found = evictions([WEB], placed={}, asked=before, clearing=clearing, now=at(100))
+    found = evictions([WEB], placed={}, attempts=before, clearing=clearing, now=at(100))
 
     assert [(deed.how, deed.pod) for deed in found] == ([(how, WEB)] if how else [])
 
@@ -58,14 +58,14 @@ def test_nobody_is_asked_twice_and_a_pod_that_slurm_places_never() -> None:
     going, placed = pod("going", deleted=T0), pod("placed")
 
     assert (
-        evictions([going, placed], placed={placed.metadata.uid: 8}, asked={}, clearing=Clearing(), now=T0)
+        evictions([going, placed], placed={placed.metadata.uid: 8}, attempts={}, clearing=Clearing(), now=T0)
         == ()
     )
 
 
 def test_all_others_are_asked_by_their_names() -> None:
     first, second = pod("a"), pod("b")
-    found = evictions([second, first], placed={}, asked={}, clearing=Clearing(), now=T0)
+    found = evictions([second, first], placed={}, attempts={}, clearing=Clearing(), now=T0)
 
     assert found == (PodEviction("evict", first), PodEviction("evict", second))
 

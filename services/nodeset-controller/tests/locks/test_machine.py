@@ -41,13 +41,15 @@ def at(seconds: float) -> datetime:
 
 
 def ask(job: int = 1, level: LockLevel = "normal", *, asked: float = 0) -> LockRequest:
-    return LockRequest(job=job, level=level, asked=at(asked))
+    return LockRequest(job=job, level=level, requested_at=at(asked))
 
 
 def holder(
     job: int = 1, level: LockLevel = "normal", *, asked: float = 0, granted: float | None = None
 ) -> Holder:
-    return Holder(job=job, level=level, asked=at(asked), granted=None if granted is None else at(granted))
+    return Holder(
+        job=job, level=level, requested_at=at(asked), granted=None if granted is None else at(granted)
+    )
 
 
 def standing(value: LockValue, *holders: Holder) -> NodeLock:
@@ -217,7 +219,9 @@ def test_a_job_that_runs_waits_since_its_taint_was_off_and_not_since_it_came() -
     told = state("n1", "node1", blocked.lock, blocked.in_the_way, at(7201))
     assert [one.asked for one in told.holders] == [at(7200)]
     assert blocked.again_s == 1.0
-    assert [(one.asked, one.since, one.granted) for one in freed.holders] == [(at(0), at(7200), at(7203))]
+    assert [(one.requested_at, one.since, one.granted) for one in freed.holders] == [
+        (at(0), at(7200), at(7203))
+    ]
 
 
 def test_a_grant_that_its_prolog_never_heard_of_is_worth_nothing_once_the_taint_was_off() -> None:

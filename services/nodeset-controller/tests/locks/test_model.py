@@ -266,7 +266,7 @@ class World(RuleBasedStateMachine):
             if found.is_prolog_waiting and job not in self.requests:
                 since = self.at(found.called)
                 self.requests[job] = LockRequest(
-                    job=job, level=found.level, asked=self.at(self.now), since=since
+                    job=job, level=found.level, requested_at=self.at(self.now), since=since
                 )
         way: Blockers | None = None
         for deed in range(8):

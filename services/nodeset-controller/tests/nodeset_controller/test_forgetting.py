@@ -74,7 +74,7 @@ async def test_an_orphan_that_is_refused_is_asked_for_once_until_its_nodeset_is_
 
 def test_nothing_is_left_on_the_desk_of_a_node_that_is_gone() -> None:
     lock_requests = LockRequests()
-    lock_requests.asked = {"uid-web": EvictionAttempt(since=T0, tried=T0)}
+    lock_requests.attempts = {"uid-web": EvictionAttempt(since=T0, tried=T0)}
     lock_requests.waiting_since = {1: T0}
     lock_requests.idle_since = T0
     lock_requests.looked(Blockers(), T0)

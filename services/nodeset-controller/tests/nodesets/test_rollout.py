@@ -367,9 +367,9 @@ def test_only_who_is_on_a_cordoned_node_and_runs_nothing_may_be_evicted(
     slurm = slurm_state("gpu-1", word) if word is not None else None
 
     cordoned = node(is_cordoned=is_cordoned)
-    assert may_be_evicted(cordoned, slurm, is_nobody=is_late, is_held=False) is may_go
-    assert not may_be_evicted(cordoned, slurm, is_nobody=is_late, is_held=True)
-    assert not may_be_evicted(None, slurm, is_nobody=is_late, is_held=False)
+    assert may_be_evicted(cordoned, slurm, is_unregistered=is_late, is_held=False) is may_go
+    assert not may_be_evicted(cordoned, slurm, is_unregistered=is_late, is_held=True)
+    assert not may_be_evicted(None, slurm, is_unregistered=is_late, is_held=False)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from sunk_events.nodes import SlurmNodeState
-from sunk_events.nodesets import Condition as ToldCondition
+from sunk_events.nodesets import Condition as BusCondition
 from sunk_events.nodesets import KubePodState, NodeVerified, PodCondemned, PodNotReady
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import Features
@@ -80,8 +80,8 @@ def told(
     return state(replace(seen, nodeset=seen.nodeset if is_set else None, may_run=may_run))
 
 
-def told_condition(kind: str, status: str, message: str = "") -> ToldCondition:
-    return ToldCondition(type=kind, status=status, message=message, changed=T0)
+def told_condition(kind: str, status: str, message: str = "") -> BusCondition:
+    return BusCondition(type=kind, status=status, message=message, changed=T0)
 
 
 KNOWN = KubePodState(
@@ -344,7 +344,7 @@ def test_others_see_conditions_but_not_slurms_own_nor_heartbeats() -> None:
     assert found is not None
     assert found.node_conditions == (
         told_condition("HPCVerification", "True"),
-        ToldCondition(type="Ready", status="True"),
+        BusCondition(type="Ready", status="True"),
     )
     many = tuple(Condition(type=f"Many{number:02}", message="x" * 5000) for number in range(40))
     bounded = told(own(), node(conditions=many))

@@ -499,7 +499,7 @@ async def test_a_manager_killed_while_a_pod_leaves_is_followed_by_one_that_goes_
     assert (cut_off.value, cut_off.is_tainted) == ("pending", True)
     assert granted == LockGranted()
     assert not await stage.is_there("slow")
-    assert (await stage.lock()).holders[0].asked == cut_off.holders[0].asked
+    assert (await stage.lock()).holders[0].requested_at == cut_off.holders[0].requested_at
 
 
 async def test_a_manager_killed_between_the_taint_and_its_first_look_is_followed_by_one_that_looks(
@@ -687,7 +687,7 @@ async def test_a_node_that_was_listed_is_taken_as_it_was_once_and_never_after_it
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes = NodeLockStore(stage.kube, Leadership("test", 1, float("inf")), DRIVING)
-    held = NodeLock(value="locked", holders=(Holder(job=7, level="normal", asked=datetime.now(UTC)),))
+    held = NodeLock(value="locked", holders=(Holder(job=7, level="normal", requested_at=datetime.now(UTC)),))
     mark = {"example.com/by": "us"}
     await stage.kube.patch(NODES, stage.kube_node, {"metadata": {"annotations": dict.fromkeys(mark)}})
     await nodes.prefetch({stage.kube_node})
@@ -875,7 +875,7 @@ async def test_a_lock_whose_pods_cannot_be_listed_is_told_as_it_stands(
 async def test_a_view_that_is_behind_neither_grants_nor_hinders_a_lock(
     stage: Stage, value: LockValue
 ) -> None:
-    holder = Holder(job=2, level="normal", asked=now(), granted=now() + timedelta(minutes=1))
+    holder = Holder(job=2, level="normal", requested_at=now(), granted=now() + timedelta(minutes=1))
     locked = NodeLock(value="locked", holders=(holder,), is_tainted=True)
     nodes = NodeLockStore(stage.kube, Leadership("test", 1, float("inf")), DRIVING)
     stood = await stage.write(nodes, locked if value == "locked" else OPEN)
@@ -942,7 +942,7 @@ async def test_a_slurm_node_whose_node_has_moved_to_another_cluster_does_not_unl
         await stage.says(
             NAME, LockState(changed=now(), node=NAME, kube_node=stage.kube_node, lock="locked"), views.locks
         )
-        theirs = Holder(job=7, level="normal", asked=now(), granted=now())
+        theirs = Holder(job=7, level="normal", requested_at=now(), granted=now())
         lock = NodeLock(value="locked", holders=(theirs,), is_tainted=True)
         nodes = NodeLockStore(stage.kube, Leadership("other", 1, float("inf")), DRIVING)
         held = await stage.write(nodes, lock)

@@ -210,14 +210,14 @@ class FencedKube:
     async def write_status(self, nodeset: NodeSet, status: NodeSetStatus) -> None:
         """Write our part of the status of a NodeSet."""
         self._check("write status")
-        meta, told = nodeset.metadata, msgspec.to_builtins(status)
+        meta, fields = nodeset.metadata, msgspec.to_builtins(status)
         if not status.gpus_awaited:  # A definition of before does not have it.
-            del told["gpusAwaited"]
+            del fields["gpusAwaited"]
         body = {
             "apiVersion": NODESETS.api_version,
             "kind": NODESETS.kind,
             "metadata": {"name": meta.name, "namespace": meta.namespace},
-            "status": told,
+            "status": fields,
         }
         await self._client.patch_status(NODESETS, meta.name, body, meta.namespace, kind="apply", uid=meta.uid)
 

@@ -51,7 +51,7 @@ class Evictor:
         self._daemonsets = daemonsets
 
     async def find(self, turn: Turn, seen: Seen) -> tuple[list[Pod], tuple[BlockingPod, ...]]:
-        """Return the Pods in the way, and what is told of them; none is asked to leave."""
+        """Return the Pods in the way, and what is reported of them; none is evicted."""
         pods = await self._nodes.pods_on(turn.kube_node)
         placed = self._nodes.measure.with_claims(pods, self._snapshotter.job_by_uid(pods))
         daemons = await self._daemons(pods, placed)
@@ -76,11 +76,11 @@ class Evictor:
             await self._drive_out(turn, seen, ours, placed)
             _count_driven(
                 lock_requests,
-                {pod.metadata.uid for pod in known} - placed.keys() - lock_requests.asked.keys(),
+                {pod.metadata.uid for pod in known} - placed.keys() - lock_requests.attempts.keys(),
             )
-        told = self._blocking_pods(turn, others, placed, unheard, daemons)
+        blocking_pods = self._blocking_pods(turn, others, placed, unheard, daemons)
         is_unheard = bool(unheard or daemons.unknown)
-        return replace(found, blocking=told, is_unheard=is_unheard, unasked=unasked)
+        return replace(found, blocking=blocking_pods, is_unheard=is_unheard, unasked=unasked)
 
     async def _daemons(self, pods: list[Pod], placed: Mapping[str, int | None]) -> Daemons:
         """Return which of *pods* are a DaemonSet's, where that lets them stay."""
@@ -117,24 +117,28 @@ class Evictor:
     ) -> None:
         """Have *others* leave the Node, and remember who would not."""
         uids, lock_requests = {pod.metadata.uid for pod in others}, turn.lock_requests
-        lock_requests.asked = {uid: asked for uid, asked in lock_requests.asked.items() if uid in uids}
+        lock_requests.attempts = {
+            uid: attempt for uid, attempt in lock_requests.attempts.items() if uid in uids
+        }
         clearing = self._nodes.measure.clearing
-        deeds = evictions(others, placed=placed, asked=lock_requests.asked, clearing=clearing, now=now())
+        planned = evictions(
+            others, placed=placed, attempts=lock_requests.attempts, clearing=clearing, now=now()
+        )
         reported = await self._nodes.report(
             [
-                (deed.pod, eviction_event(deed, turn.kube_node, seen.lock.holders, clearing))
-                for deed in unreported(deeds, lock_requests.asked)
+                (eviction.pod, eviction_event(eviction, turn.kube_node, seen.lock.holders, clearing))
+                for eviction in unreported(planned, lock_requests.attempts)
             ]
         )
-        for deed in deeds:
-            uid, tried = deed.pod.metadata.uid, now()
-            because = await self._nodes.carry_out(deed)
-            before = lock_requests.asked.get(uid) or EvictionAttempt(since=tried, tried=tried)
-            lock_requests.asked[uid] = EvictionAttempt(
+        for eviction in planned:
+            uid, tried = eviction.pod.metadata.uid, now()
+            because = await self._nodes.carry_out(eviction)
+            before = lock_requests.attempts.get(uid) or EvictionAttempt(since=tried, tried=tried)
+            lock_requests.attempts[uid] = EvictionAttempt(
                 since=before.since,
                 tried=tried,
                 because=because,
-                reported=deed.how if uid in reported else before.reported,
+                reported=eviction.how if uid in reported else before.reported,
             )
 
     @staticmethod
@@ -147,7 +151,7 @@ class Evictor:
     ) -> tuple[BlockingPod, ...]:
         return blocking(
             others,
-            refused=refusals(turn.lock_requests.asked),
+            refused=refusals(turn.lock_requests.attempts),
             placed=placed,
             unheard=unheard,
             undecided=daemons.unknown,

@@ -163,31 +163,31 @@ class NodeLockStore:
         self._leadership.check()
         return await self._ends.record(ends)
 
-    async def carry_out(self, deed: PodEviction) -> str:
+    async def carry_out(self, eviction: PodEviction) -> str:
         """Have a Pod leave; return why it need not, in the API server's words, or nothing.
 
         A budget that forbids it and an API server without time look alike: asked again in a moment.
         """
         self._leadership.check()
-        meta, outcome = deed.pod.metadata, "ok"
+        meta, outcome = eviction.pod.metadata, "ok"
         is_dry_run = self.measure.clearing.is_dry_run
         try:
             if is_dry_run:
-                await self._client.evict(deed.pod, is_dry_run=True)
+                await self._client.evict(eviction.pod, is_dry_run=True)
                 outcome = "dry_run"
                 return "its eviction would succeed, and is not done: this is a dry run"
-            if deed.how == "delete":
+            if eviction.how == "delete":
                 await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
             else:
-                await self._client.evict(deed.pod)
+                await self._client.evict(eviction.pod)
         except ConflictError:
             outcome = "gone"  # Another Pod has its name: it is looked at in its own right.
         except (KubeUnavailableError, KubeRejectedError) as error:
             outcome = "forbidden"
             return str(error)
         finally:
-            PODS_DRIVEN.labels(deed.how, outcome).inc()
-        log.info("pod made to leave", extra={"pod": deed.pod.key, "how": deed.how})
+            PODS_DRIVEN.labels(eviction.how, outcome).inc()
+        log.info("pod made to leave", extra={"pod": eviction.pod.key, "how": eviction.how})
         return ""
 
 

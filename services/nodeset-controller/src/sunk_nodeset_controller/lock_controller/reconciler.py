@@ -174,7 +174,7 @@ class Locks:
 
     def _seen(self, turn: Turn, found: Node, clear: Blockers | None) -> Seen:
         lock_requests, lock = turn.lock_requests, read(found, self._nodes.taint)
-        asked = Seen(
+        known = Seen(
             lock=lock,
             now=now(),
             requests=turn.requests,
@@ -183,7 +183,7 @@ class Locks:
             way=clear,
             clear_since=dict(lock_requests.clear_since),
         )
-        return self._snapshotter.seen(turn.node, lock, asked)
+        return self._snapshotter.seen(turn.node, lock, known)
 
     async def _look_first(
         self, turn: Turn, seen: Seen, decision: Decision, closed: tuple[Seen, Decision] | None
@@ -201,7 +201,7 @@ class Locks:
         turn.lock_requests.idle_since = decision.idle_since if decision.step is Step.LINGER else None
         turn.lock_requests.released = still_released(turn.lock_requests.released, seen.jobs, seen.now)
         if not decision.lock.is_tainted:
-            turn.lock_requests.clear_since, turn.lock_requests.asked = {}, {}
+            turn.lock_requests.clear_since, turn.lock_requests.attempts = {}, {}
         # The kubelet refuses whoever is bound past a NoExecute taint; past the other it must be us.
         is_guarded = self._nodes.taint.evicts and decision.lock.is_tainted
         if decision.lock.value == "pending" or is_guarded or decision.is_drained:
@@ -236,12 +236,12 @@ class Locks:
             failed=failed,
         )
         is_wanted = decision.step is not Step.REST or is_of_nodeset or failed is not None
-        told = facts(before, after, revision=revision, waited_s=waited_s, cluster=view.cluster)
+        events = facts(before, after, revision=revision, waited_s=waited_s, cluster=view.cluster)
         if is_wanted:
-            await self._writer.record(turn.node, after, told, revision=revision)
+            await self._writer.record(turn.node, after, events, revision=revision)
         else:
-            await self._writer.forget(turn.node, told, revision=revision)
-        if told:
+            await self._writer.forget(turn.node, events, revision=revision)
+        if events:
             jobs = [holder.job for holder in decision.lock.holders]
             log.info("lock changed", extra={"node": turn.node, "lock": decision.lock.value, "jobs": jobs})
 
@@ -254,11 +254,11 @@ class Locks:
         turn.lock_requests.clear()
         view = self._writer.view
         before, revision = view.get(turn.node), view.revision(turn.node)
-        told: Sequence[Event] = ()
+        events: Sequence[Event] = ()
         if before is not None:
             after = state(turn.node, before.kube_node, NodeLock(), (), now())
-            told = facts(before, after, revision=revision, waited_s=None, cluster=view.cluster)
-        await self._writer.forget(turn.node, told, revision=revision)
+            events = facts(before, after, revision=revision, waited_s=None, cluster=view.cluster)
+        await self._writer.forget(turn.node, events, revision=revision)
 
 
 def _account(turn: Turn, seen: Seen, decision: Decision) -> list[float]:
@@ -269,7 +269,9 @@ def _account(turn: Turn, seen: Seen, decision: Decision) -> list[float]:
     }
     for ask in turn.requests:
         if isinstance(decision.answers.get(ask.job), NotRunning):
-            LOCK_SECONDS.labels(ask.level, "not_running").observe((seen.now - ask.asked).total_seconds())
+            LOCK_SECONDS.labels(ask.level, "not_running").observe(
+                (seen.now - ask.requested_at).total_seconds()
+            )
     granted = [holder for holder in holders if holder.granted == seen.now]
     waited_s = [(seen.now - holder.since).total_seconds() for holder in granted]
     for holder, waited in zip(granted, waited_s, strict=True):

@@ -51,7 +51,7 @@ class LockRequests:
         """The Pods that were in the way at the last look and that Kubernetes drives out, by uid."""
         self.looked_at: datetime | None = None
         """When the Pods were looked at last."""
-        self.asked: dict[str, EvictionAttempt] = {}
+        self.attempts: dict[str, EvictionAttempt] = {}
         """The evictions that were tried, by the Pod's uid."""
         self.released: dict[int, datetime] = {}
         self.waiting_since: dict[int, datetime] = {}
@@ -68,9 +68,9 @@ class LockRequests:
     @property
     def is_empty(self) -> bool:
         """Nothing is worth remembering."""
-        told = self._waiters or self._undone or self.released
-        found = self.clear_since or self.asked or self.waiting_since
-        return not told and not found and self.idle_since is None
+        pending = self._waiters or self._undone or self.released
+        found = self.clear_since or self.attempts or self.waiting_since
+        return not pending and not found and self.idle_since is None
 
     @contextmanager
     def asking(
@@ -86,7 +86,9 @@ class LockRequests:
         before = self._requests.get(job)
         if before is None or (level == "strict" and before.level == "normal"):
             since = now - timedelta(seconds=min(waited_s, WAITED_MAX_S)) if waited_s else None
-            self._requests[job] = LockRequest(job=job, level=level, asked=now, since=since, cause=cause)
+            self._requests[job] = LockRequest(
+                job=job, level=level, requested_at=now, since=since, cause=cause
+            )
         waiter = PendingReply()
         self._waiters.setdefault(job, set()).add(waiter)
         try:
@@ -119,7 +121,7 @@ class LockRequests:
     def clear(self) -> None:
         """Forget what was seen of a Node that is gone, or another's; its questions still wait."""
         self.idle_since, self.looked_at = None, None
-        self.clear_since, self.asked, self.waiting_since = {}, {}, {}
+        self.clear_since, self.attempts, self.waiting_since = {}, {}, {}
         self.driven = frozenset()
         self.released.clear()
 

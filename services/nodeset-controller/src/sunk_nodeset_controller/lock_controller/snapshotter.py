@@ -93,28 +93,28 @@ class LockSnapshotter:
         """Whether *node* is one of `nodes`; asked with each question."""
         return self.views.kube_pods.get(node) is not None or self.views.locks.get(node) is not None
 
-    def seen(self, node: str, lock: NodeLock, asked: Seen) -> Seen:
-        """Return *asked*, which holds what is not on the bus, with all that is."""
+    def seen(self, node: str, lock: NodeLock, known: Seen) -> Seen:
+        """Return *known*, which holds what is not on the bus, with all that is."""
         holders = {holder.job for holder in lock.holders}
-        jobs = self._jobs.on(node) | holders | {ask.job for ask in asked.requests} | asked.released.keys()
+        jobs = self._jobs.on(node) | holders | {ask.job for ask in known.requests} | known.released.keys()
         slurm = self.views.slurm_nodes.get(node)
         lists = _answered(self.views.statistics.entry(subjects.STATISTICS_KEY))
         signs = (self._jobs.newest, self.views.slurm_nodes.stored(node), lists)
         return Seen(
             lock=lock,
-            now=asked.now,
+            now=known.now,
             event=self.views.locks.event(node),
-            requests=asked.requests,
-            released=asked.released,
+            requests=known.requests,
+            released=known.released,
             jobs={job: found for job in jobs if (found := self._jobs.seen(job, node)) is not None},
             placeholders={job: self._has_pod(job, node) for job in jobs if job in self._uids},
             # A node that its NodeSet has and Slurm does not show is unknown, and not idle.
             is_node_busy=slurm.is_busy if slurm is not None else self.views.kube_pods.get(node) is not None,
             drained_for=self._drained_for(node),
             observed=max((sign for sign in signs if sign is not None), default=None),
-            idle_since=asked.idle_since,
-            way=asked.way,
-            clear_since=asked.clear_since,
+            idle_since=known.idle_since,
+            way=known.way,
+            clear_since=known.clear_since,
         )
 
     def job_by_uid(self, pods: Iterable[Pod]) -> dict[str, int | None]:
@@ -226,8 +226,8 @@ def _answered(statistics: Entry[SlurmStatisticsState] | None) -> datetime | None
     """
     if statistics is None:
         return None
-    told = statistics.value
-    if told.nodes_answered is None or told.jobs_answered is None:
+    state = statistics.value
+    if state.nodes_answered is None or state.jobs_answered is None:
         return None
-    lists = told.nodes_answered, told.jobs_answered
-    return statistics.stored - (max(told.changed, *lists) - min(lists))
+    lists = state.nodes_answered, state.jobs_answered
+    return statistics.stored - (max(state.changed, *lists) - min(lists))

@@ -26,7 +26,7 @@ from sunk_runtime.changes import Changes
 
 SETTLE_S: Final = 0.3
 """Our own marks stand on a Node for a moment before the bus says so."""
-_TOLD_MAX: Final = 200
+_MANAGER_MAX: Final = 200
 
 
 class ManagedFields(KubeStruct, frozen=True):
@@ -60,7 +60,7 @@ def who_tainted(node: ManagedNode) -> str:
     if last is None:
         return "an unknown client"
     when = f" at {second_time(last.time)}" if last.time is not None else ""
-    return f"{last.manager[:_TOLD_MAX]!r} ({last.operation}{when})"
+    return f"{last.manager[:_MANAGER_MAX]!r} ({last.operation}{when})"
 
 
 def _has_taints(one: ManagedFields) -> bool:
@@ -79,9 +79,9 @@ def is_stray_taint(lock: NodeLock) -> bool:
     return lock.value == "false" and (lock.is_tainted or lock.has_old_taint)
 
 
-def is_as_published(lock: NodeLock, told: LockState | None) -> bool:
+def is_as_published(lock: NodeLock, published: LockState | None) -> bool:
     """Whether what stands on a Node is what the bus says of its lock, as far as it is one or none."""
-    if told is None or told.lock == "false":
+    if published is None or published.lock == "false":
         return lock == OPEN
     return _marks(lock) == (True, True, False)
 

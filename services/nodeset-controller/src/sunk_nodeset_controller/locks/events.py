@@ -122,9 +122,9 @@ def cause(node: str, seen: Seen, lock: NodeLock) -> Cause:
     after = {holder.job: holder for holder in lock.holders}
     requests = {ask.job: ask.cause for ask in seen.requests}
     came = [holder for job, holder in after.items() if holder.granted is None or before.get(job) != holder]
-    for holder in sorted(came, key=lambda holder: holder.asked, reverse=True):
-        if asked := requests.get(holder.job):
-            return asked
+    for holder in sorted(came, key=lambda holder: holder.requested_at, reverse=True):
+        if question := requests.get(holder.job):
+            return question
         if (found := seen.jobs.get(holder.job)) is not None and found.place in _SIGNS:
             return found.event
     for job in sorted(before.keys() - after.keys(), reverse=True):

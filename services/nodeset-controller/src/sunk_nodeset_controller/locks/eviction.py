@@ -49,7 +49,7 @@ def evictions(
     others: Iterable[Pod],
     *,
     placed: Mapping[str, int | None],
-    asked: Mapping[str, EvictionAttempt],
+    attempts: Mapping[str, EvictionAttempt],
     clearing: Clearing,
     now: datetime,
 ) -> tuple[PodEviction, ...]:
@@ -58,13 +58,13 @@ def evictions(
     Args:
         others: The Pods in the way.
         placed: The placeholder job of each Pod that Slurm places, by the Pod's uid.
-        asked: What was done already, by the Pod's uid.
+        attempts: What was done already, by the Pod's uid.
         clearing: The settings.
         now: What times are compared with.
     """
     found: list[PodEviction] = []
     for pod in sorted(others, key=lambda pod: pod.key):
-        before = asked.get(pod.metadata.uid)
+        before = attempts.get(pod.metadata.uid)
         is_done = pod.is_terminating or pod.metadata.uid in placed
         if is_done or (before is not None and now < _due(before)):
             continue
@@ -76,10 +76,12 @@ def evictions(
     return tuple(found)
 
 
-def unreported(deeds: Iterable[PodEviction], asked: Mapping[str, EvictionAttempt]) -> tuple[PodEviction, ...]:
-    """Return those of *deeds* that no Event is about yet; what is tried again has one."""
-    reported = {uid: before.reported for uid, before in asked.items()}
-    return tuple(deed for deed in deeds if reported.get(deed.pod.metadata.uid) != deed.how)
+def unreported(
+    planned: Iterable[PodEviction], attempts: Mapping[str, EvictionAttempt]
+) -> tuple[PodEviction, ...]:
+    """Return those of *planned* that no Event is about yet; what is tried again has one."""
+    reported = {uid: before.reported for uid, before in attempts.items()}
+    return tuple(eviction for eviction in planned if reported.get(eviction.pod.metadata.uid) != eviction.how)
 
 
 def again_s(waited: timedelta) -> float:
@@ -87,15 +89,15 @@ def again_s(waited: timedelta) -> float:
     return min(max(AGAIN_S, waited.total_seconds() / 8), AGAIN_LAST_S)
 
 
-def refusals(asked: Mapping[str, EvictionAttempt]) -> dict[str, Refusal]:
+def refusals(attempts: Mapping[str, EvictionAttempt]) -> dict[str, Refusal]:
     """Return the evictions that were not done, by the Pod's uid."""
-    return {uid: Refusal(found.since, found.because) for uid, found in asked.items() if found.because}
+    return {uid: Refusal(found.since, found.because) for uid, found in attempts.items() if found.because}
 
 
-def _due(asked: EvictionAttempt) -> datetime:
-    return asked.tried + timedelta(seconds=again_s(asked.tried - asked.since))
+def _due(attempt: EvictionAttempt) -> datetime:
+    return attempt.tried + timedelta(seconds=again_s(attempt.tried - attempt.since))
 
 
-def _is_overdue(asked: EvictionAttempt, clearing: Clearing, now: datetime) -> bool:
+def _is_overdue(attempt: EvictionAttempt, clearing: Clearing, now: datetime) -> bool:
     after_s = clearing.delete_after_s
-    return after_s is not None and now >= asked.since + timedelta(seconds=after_s)
+    return after_s is not None and now >= attempt.since + timedelta(seconds=after_s)

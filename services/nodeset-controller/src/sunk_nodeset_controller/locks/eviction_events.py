@@ -17,18 +17,18 @@ NAMED: Final = 5
 
 
 def eviction_event(
-    deed: PodEviction, kube_node: str, holders: Iterable[Holder], clearing: Clearing
+    eviction: PodEviction, kube_node: str, holders: Iterable[Holder], clearing: Clearing
 ) -> EventText:
-    """Return why *deed* is about to be done on the Node *kube_node*.
+    """Return why *eviction* is about to happen on the Node *kube_node*.
 
     Args:
-        deed: What is done to a Pod.
+        eviction: What is done to a Pod.
         kube_node: Its Node.
         holders: Who the Node is locked for.
         clearing: The settings.
     """
-    locked = f"Node {kube_node} is locked for {_jobs(holders)}: Pod {deed.pod.key}"
-    if deed.how == "delete":
+    locked = f"Node {kube_node} is locked for {_jobs(holders)}: Pod {eviction.pod.key}"
+    if eviction.how == "delete":
         reason, action = EvictionReason.DELETING_FOR_SLURM, "Deleting"
         refused_s = f"{clearing.delete_after_s or 0:g} s"
         note = f"{locked} is deleted, because Kubernetes refused its eviction for {refused_s}"

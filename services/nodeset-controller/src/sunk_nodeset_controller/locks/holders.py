@@ -97,21 +97,21 @@ def _verdict(ask: LockRequest, seen: Seen, rules: Rules) -> NotRunning | Unsure 
     """
     found = seen.jobs.get(ask.job)
     held = next((holder for holder in seen.lock.holders if holder.job == ask.job), None)
-    asked = held.asked if held is not None and held.granted is None else ask.asked
-    if found is not None and found.place in {"completing", "left"} and _is_about(found, asked, rules):
+    requested_at = held.requested_at if held is not None and held.granted is None else ask.requested_at
+    if found is not None and found.place in {"completing", "left"} and _is_about(found, requested_at, rules):
         return NotRunning(found.state)
     released = seen.released.get(ask.job)
     if released is None or not _is_stale(ask.job, seen):
         return None
-    if released >= ask.asked:
+    if released >= ask.requested_at:
         return NotRunning(found.state if found else "COMPLETING")
     in_doubt = seen.now < released + timedelta(seconds=rules.doubt_s)
     return Unsure() if in_doubt else None
 
 
-def _is_about(found: JobSeen, asked: datetime, rules: Rules) -> bool:
+def _is_about(found: JobSeen, requested_at: datetime, rules: Rules) -> bool:
     """Whether what was seen of a job was seen of the run that asked, and not of one before it."""
-    return found.changed >= asked - timedelta(seconds=rules.late_s)
+    return found.changed >= requested_at - timedelta(seconds=rules.late_s)
 
 
 def _is_stale(job: int, seen: Seen) -> bool:
@@ -132,7 +132,7 @@ def holders_of(seen: Seen, verdicts: Verdicts, rules: Rules) -> tuple[Holder, ..
         if verdicts[ask.job] is None:
             before = holders.get(ask.job)
             holders[ask.job] = (
-                _with_request(before, ask, seen) if before else _new(ask.job, ask.level, ask.asked)
+                _with_request(before, ask, seen) if before else _new(ask.job, ask.level, ask.requested_at)
             )
     for job, found in seen.jobs.items():
         if found.place == "running" and job not in holders and not _is_stale(job, seen):
@@ -140,13 +140,13 @@ def holders_of(seen: Seen, verdicts: Verdicts, rules: Rules) -> tuple[Holder, ..
     return tuple(_levelled(holders[job], seen) for job in sorted(holders))
 
 
-def _new(job: int, level: LockLevel, asked: datetime) -> Holder:
-    return Holder(job=job, level=level, asked=asked)
+def _new(job: int, level: LockLevel, requested_at: datetime) -> Holder:
+    return Holder(job=job, level=level, requested_at=requested_at)
 
 
 def _with_request(holder: Holder, ask: LockRequest, seen: Seen) -> Holder:
     """Return *holder* as *ask* changes it: each call of a prolog is worth a fresh look, but only one."""
-    since = ask.since if ask.since is not None and seen.lock.stand == "on" else ask.asked
+    since = ask.since if ask.since is not None and seen.lock.stand == "on" else ask.requested_at
     level: LockLevel = "strict" if "strict" in {holder.level, ask.level} else "normal"
     granted = holder.granted if holder.granted is not None and holder.granted >= since else None
     return replace(holder, level=level, granted=granted)
@@ -164,18 +164,18 @@ def _is_ended(holder: Holder, seen: Seen, rules: Rules) -> bool:
     if seen.placeholders.get(holder.job):
         return False
     released = seen.released.get(holder.job)
-    if released is not None and released >= holder.asked:
+    if released is not None and released >= holder.requested_at:
         return True
     found = seen.jobs.get(holder.job)
     if found is not None and found.place in {"running", "completing"}:
         return False
-    if found is not None and found.place == "left" and _is_about(found, holder.asked, rules):
+    if found is not None and found.place == "left" and _is_about(found, holder.requested_at, rules):
         return True
     return _is_lost(holder, seen, rules)
 
 
 def _is_lost(holder: Holder, seen: Seen, rules: Rules) -> bool:
     """Whether Slurm, long observed since, has nothing on the node."""
-    until = (holder.granted or holder.asked) + timedelta(seconds=rules.settled_s)
+    until = (holder.granted or holder.requested_at) + timedelta(seconds=rules.settled_s)
     is_observed = seen.observed is not None and seen.observed >= until and seen.now >= until
     return is_observed and not seen.is_node_busy

@@ -23,7 +23,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
     job: JobId
     level: LockLevel
-    asked: Moment
+    requested_at: Moment = msgspec.field(name="asked")
     """When its prolog first asked, or when Slurm was first seen to run it here."""
     granted: Moment | None = None
     """When nothing was in its way; None while it waits."""
@@ -33,7 +33,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def since(self) -> Moment:
         """Since when it waits, or waited last."""
-        return self.ungranted or self.asked
+        return self.ungranted or self.requested_at
 
 
 class LockTaint(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +102,7 @@ class LockRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     job: JobId
     level: LockLevel
-    asked: datetime
+    requested_at: datetime
     since: datetime | None = None
     """Since when it waits, if it asked before."""
     cause: Cause = UNKNOWN

@@ -158,15 +158,15 @@ def may_run(pod: Pod) -> bool:
     asked for. A Pending one may start any moment, a crashed one may come back. Where it is not known when
     the deletion was asked for, a container that ended may have crashed before.
     """
-    asked = pod.deletion_requested
-    if asked is None:
+    requested_at = pod.deletion_requested
+    if requested_at is None:
         return True
     ended = {
         status.name
         for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)
         if status.state.terminated is not None
         and status.state.terminated.finished_at is not None
-        and status.state.terminated.finished_at >= asked
+        and status.state.terminated.finished_at >= requested_at
     }
     sidecars = {found.name for found in pod.spec.init_containers if found.restart_policy == "Always"}
     return not ended >= sidecars | {found.name for found in pod.spec.containers}

@@ -51,7 +51,7 @@ def _of(pod: Pod) -> MetadataPatch:
     annotations: dict[str, str | None] = {
         wk.ANNOTATION_DRAIN: cut(drain.message) if drain is not None and drain.status == "True" else None
     }
-    if drain is not None and drain.reason == str(NodeReason.NOT_HEARD):  # Not heard is not undrained.
+    if drain is not None and drain.reason == str(NodeReason.NO_NEWS):  # No news is not undrained.
         annotations = {}
     return MetadataPatch(
         labels={
@@ -75,8 +75,8 @@ def _mirror(pod: Pod, kind: str) -> Condition:
 def _cordon(drain: Condition | None) -> Condition:
     kind = wk.CONDITION_SLURM_CORDON
     if drain is None or drain.status == "Unknown":
-        is_silent = drain is not None and drain.reason == str(NodeReason.NOT_HEARD)
-        reason = NodeReason.NOT_HEARD if is_silent else NodeReason.NO_POD_STATE
+        is_silent = drain is not None and drain.reason == str(NodeReason.NO_NEWS)
+        reason = NodeReason.NO_NEWS if is_silent else NodeReason.NO_POD_STATE
         return reason.condition(kind, "Unknown")
     if drain.status == "True" and not drain.message.startswith(KUBERNETES_PREFIX):
         return NodeReason.DRAINED_IN_SLURM.condition(kind, "True", drain.message)

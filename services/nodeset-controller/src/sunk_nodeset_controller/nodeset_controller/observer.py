@@ -45,14 +45,14 @@ class GpuWaits:
         if not self._rules.wait_s:
             return {}
         moment, known = self._clock(), self._since.get(nodeset.key, {})
-        told = {one.kube_node: one.since for one in nodeset.status.gpus_awaited}
+        published = {one.kube_node: one.since for one in nodeset.status.gpus_awaited}
         unread = [node for node in nodes if is_unread(node, nodeset.spec, self._rules)]
         since: dict[str, tuple[float, datetime]] = {}
         found: dict[str, UnreadGpus] = {}
         for node in unread:
             name, uid = node.metadata.name, node.metadata.uid
             if (began := known.get(uid)) is None:
-                at = waits_since(node, told.get(name), now)
+                at = waits_since(node, published.get(name), now)
                 began = moment - (now - at).total_seconds(), at
             since[uid] = began
             wait_s = max(began[0] + self._rules.wait_s - moment, 0.0)

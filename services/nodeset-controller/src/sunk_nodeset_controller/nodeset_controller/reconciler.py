@@ -77,11 +77,11 @@ A turn that leaves Pods to be made to the next one is followed by that at once: 
 class NodeSetLoop:
     """Brings NodeSets closer to what they declare. One at a time: what one takes, the next must see."""
 
-    def __init__(self, views: KubeViews, kube: FencedKube, observer: Observer, deeds: Executor) -> None:
+    def __init__(self, views: KubeViews, kube: FencedKube, observer: Observer, executor: Executor) -> None:
         self._views = views
         self._kube = kube
         self._observer = observer
-        self._deeds = deeds
+        self._executor = executor
         self._revisions = Revisions(kube)
         self._name_conflicts = NameConflicts()
         self._adoption = Adoption(views, kube)
@@ -127,7 +127,7 @@ class NodeSetLoop:
         self._rests_until.pop(key, None)
         self._guarded.pop(key, None)
         self._adoption.forget(key)
-        self._deeds.forget(key)
+        self._executor.forget(key)
         with suppress(KeyError):
             SLURM_IS_KNOWN.remove(key)
 
@@ -151,12 +151,12 @@ class NodeSetLoop:
         except KubeRejectedError as error:  # Nothing is made or goes without what comes first.
             # A Pod that is to stay needs none of that to be released.
             if released := tuple(one for one in found.actions if isinstance(one, ReleasePod)):
-                await self._deeds.carry_out(seen, released)
+                await self._executor.carry_out(seen, released)
             return await self._refused(nodeset, found, str(error))
         if done.rejected:
             return await self._refused(nodeset, replace(found, stuck=done.stuck), done.rejected)
-        told = replace(found, stuck=done.stuck, refused=done.refused)
-        rest_s = await self._write_status(nodeset, told, None if found.actions else seen)
+        outcome = replace(found, stuck=done.stuck, refused=done.refused)
+        rest_s = await self._write_status(nodeset, outcome, None if found.actions else seen)
         if len(done.actions) + done.resting < len(found.actions):
             return 0.0
         left_s = LEFT_AGAIN_S if seen.foreign or done.name_conflicts else None
@@ -177,10 +177,10 @@ class NodeSetLoop:
         if not found.invalid and nodeset.metadata.deletion_timestamp is None:
             await self._revisions.keep(seen)
             refused = await self._guard(nodeset)
-        await self._deeds.write_slices(seen, found)
+        await self._executor.write_slices(seen, found)
         if not found.actions:
             return Done(refused=refused)
-        done = (await self._deeds.carry_out(seen, found.actions))._replace(refused=refused)
+        done = (await self._executor.carry_out(seen, found.actions))._replace(refused=refused)
         log.info("nodeset reconciled", extra={"nodeset": nodeset.key, "actions": len(done.actions)})
         self._name_conflicts.note(nodeset.key, done.name_conflicts)
         created = {action.name for action in done.actions if isinstance(action, CreatePod)}
@@ -249,21 +249,21 @@ class NodeSetLoop:
             seen = await time_slicer.take(
                 partial(self._observer.observe, nodeset, self._name_conflicts.of(nodeset.key))
             )
-        told = await time_slicer.take(partial(status, seen, found, planned.metadata.generation))
-        known = condition(told.conditions, SLURM_KNOWN)
+        new_status = await time_slicer.take(partial(status, seen, found, planned.metadata.generation))
+        known = condition(new_status.conditions, SLURM_KNOWN)
         SLURM_IS_KNOWN.labels(nodeset.key).set(known is None or known.status == "True")
-        if is_written(nodeset.status, told):
+        if is_written(nodeset.status, new_status):
             return None
         if left_s := self._rest.left_s(nodeset.key):
             return left_s
         self._rest.begin(nodeset.key)
         for kind, action in ((ACCEPTED, "Accept"), (SCHEDULED, "Schedule"), (SLURM_KNOWN, "Listen")):
             before = condition(nodeset.status.conditions, kind)
-            after = condition(told.conditions, kind)
+            after = condition(new_status.conditions, kind)
             if after is not None and is_news(before, after):  # Before the status says that it was said.
                 await self._record_event(nodeset, after, action)
         with suppress(KubeNotFoundError):  # It has just gone, and its status with it.
-            await self._kube.write_status(nodeset, told)
+            await self._kube.write_status(nodeset, new_status)
         return None
 
     async def _record_event(self, nodeset: NodeSet, found: Condition, action: str) -> None:

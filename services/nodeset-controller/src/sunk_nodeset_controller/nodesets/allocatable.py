@@ -57,23 +57,23 @@ def _staying(node: Node, daemons: Iterable[DaemonSet], measure: EvictionPolicy) 
 
 
 def _is_for(spec: PodSpec, node: Node) -> bool:
-    borne = (*spec.tolerations, *daemon_tolerations(spec.host_network))
-    return not obstacle(replace(spec, tolerations=borne), {}, node)
+    tolerations = (*spec.tolerations, *daemon_tolerations(spec.host_network))
+    return not obstacle(replace(spec, tolerations=tolerations), {}, node)
 
 
 def _left(node: Node, taken: Iterable[Mapping[str, Decimal]], resource: str) -> Decimal:
-    asked = sum((one.get(resource, Decimal(0)) for one in taken), Decimal(0))
-    return max(Decimal(0), number(node.status.allocatable.get(resource, 0)) - asked)
+    requested = sum((one.get(resource, Decimal(0)) for one in taken), Decimal(0))
+    return max(Decimal(0), number(node.status.allocatable.get(resource, 0)) - requested)
 
 
 def with_room(made: Manifest, left: Allocatable) -> Manifest:
     """Return the Pod *made* with the variables by which slurmd learns what is *left*."""
-    told = [
+    variables = [
         {"name": "SUNK_LEFT_CPUS", "value": str(left.cpus)},
         {"name": "SUNK_LEFT_MIB", "value": str(left.memory_mib)},
     ]
     spec = dict(made["spec"])
     for kind in ("initContainers", "containers"):
         if kind in spec:
-            spec[kind] = [{**one, "env": [*told, *one["env"]]} for one in spec[kind]]
+            spec[kind] = [{**one, "env": [*variables, *one["env"]]} for one in spec[kind]]
     return {**made, "spec": spec}

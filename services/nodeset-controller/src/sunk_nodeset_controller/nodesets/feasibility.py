@@ -37,14 +37,14 @@ def requests(spec: PodSpec) -> dict[str, Decimal]:
     others = [one for one in spec.init_containers if one.restart_policy != "Always"]
     running = total(_requests(one.resources) for one in (*spec.containers, *sidecars))
     starting = (total((_requests(one.resources),)) for one in others)
-    asked = largest((running, *starting))
+    requested = largest((running, *starting))
     if spec.resources is not None and spec.resources.requests:
-        asked |= total((spec.resources.requests,))  # What is asked for the Pod as a whole stands above.
+        requested |= total((spec.resources.requests,))  # What is asked for the Pod as a whole stands above.
     try:
         overhead = {name: number(amount) for name, amount in spec.overhead.items()}
     except ValueError as error:
         raise ValueError(f"overhead: {error}") from error
-    return {name: amount + overhead.get(name, 0) for name, amount in asked.items()}
+    return {name: amount + overhead.get(name, 0) for name, amount in requested.items()}
 
 
 def _requests(resources: ResourceRequirements) -> Mapping[str, Quantity]:
@@ -54,8 +54,8 @@ def _requests(resources: ResourceRequirements) -> Mapping[str, Quantity]:
     return {**limits, **resources.requests}
 
 
-def obstacle(spec: PodSpec, asked: Mapping[str, Decimal], node: Node) -> str:
-    """Return why a Pod with *spec*, which *asked* so much, cannot be on *node*; nothing if it can."""
+def obstacle(spec: PodSpec, requested: Mapping[str, Decimal], node: Node) -> str:
+    """Return why a Pod with *spec*, which requests *requested*, cannot be on *node*; nothing if it can."""
     if node.metadata.deletion_timestamp is not None:
         return _BEING_DELETED
     labels = node.metadata.labels
@@ -67,7 +67,7 @@ def obstacle(spec: PodSpec, asked: Mapping[str, Decimal], node: Node) -> str:
     if taints := untolerated(spec.tolerations, node.spec.taints):
         return f"taint {taints[0].key}:{taints[0].effect} is not tolerated"
     offered = node.status.allocatable
-    short = sorted(name for name, amount in asked.items() if amount > number(offered.get(name, 0)))
+    short = sorted(name for name, amount in requested.items() if amount > number(offered.get(name, 0)))
     return f"not enough {', '.join(short)}" if short else ""
 
 
@@ -75,10 +75,10 @@ def fits(nodeset: NodeSet, nodes: Iterable[Node], lock_key: str) -> Fits:
     """Return which of *nodes* can carry a Pod of *nodeset*, other NodeSets left aside."""
     try:
         spec = pod_spec(nodeset, lock_key)
-        asked = requests(spec)
+        requested = requests(spec)
     except (msgspec.ValidationError, ValueError) as error:
         return Fits(invalid=f"spec.template.spec: {error}")
-    found = ((node.metadata.name, obstacle(spec, asked, node)) for node in nodes)
+    found = ((node.metadata.name, obstacle(spec, requested, node)) for node in nodes)
     return Fits(obstacles={name: why for name, why in found if why})
 
 

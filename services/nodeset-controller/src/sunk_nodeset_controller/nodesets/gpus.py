@@ -69,15 +69,15 @@ def is_unread(node: Node, spec: NodeSetSpec, rules: GpuRules) -> bool:
     return gpus_of(node, spec, rules) is None
 
 
-def waits_since(node: Node, told: datetime | None, now: datetime) -> datetime:
-    """Return since when the Pod on *node*, which is unread, waits; *told*: what the NodeSet says of it.
+def waits_since(node: Node, published: datetime | None, now: datetime) -> datetime:
+    """Return since when the Pod on *node*, which is unread, waits; *published*: what its NodeSet says.
 
     That may be of an earlier Node of that name, or of a clock that was ahead.
     """
     created = node.metadata.creation_timestamp
-    if told is None or told > now or (created is not None and told < created):
+    if published is None or published > now or (created is not None and published < created):
         return now
-    return told
+    return published
 
 
 def waits_for(node: Node, rules: GpuRules) -> str:
@@ -94,8 +94,8 @@ def with_gpus(made: Manifest, gpus: Gres | None, *, is_listed: bool = False) -> 
     """
     if gpus is None:
         return made
-    told = with_variable(made, LISTED, "true") if is_listed else made
-    spec = with_variable(told, VARIABLE, str(gpus))["spec"]
+    listed = with_variable(made, LISTED, "true") if is_listed else made
+    spec = with_variable(listed, VARIABLE, str(gpus))["spec"]
     label = {wk.LABEL_GRES_GPU: _label_value(gpus)}
     return {
         **made,

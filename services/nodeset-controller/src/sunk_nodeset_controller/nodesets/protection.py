@@ -25,20 +25,20 @@ REGISTERED_S: Final = 300.0
 
 
 def may_be_evicted(
-    node: Node | None, slurm: SlurmNodeState | None, *, is_nobody: bool, is_held: bool
+    node: Node | None, slurm: SlurmNodeState | None, *, is_unregistered: bool, is_held: bool
 ) -> bool:
     """Whether a Pod may be evicted.
 
     Args:
         node: Its Node.
         slurm: What Slurm, which is heard, says of its Slurm node.
-        is_nobody: Slurm is heard, and the Pod's slurmd has not come to register.
+        is_unregistered: Slurm answers, and the Pod's slurmd has never registered.
         is_held: A job is there all the same, or its end is not told yet: one that is suspended shows on no
             node.
     """
     if node is None or not node.spec.unschedulable or is_held:
         return False
-    return is_nobody if slurm is None else slurm.is_drain and not slurm.is_busy
+    return is_unregistered if slurm is None else slurm.is_drain and not slurm.is_busy
 
 
 def is_late(pod: Pod, now: datetime) -> bool:

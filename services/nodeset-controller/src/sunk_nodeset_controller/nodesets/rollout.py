@@ -95,10 +95,10 @@ def carried_on(
     seen: Observed, found: list[Member], reasons: Mapping[str, Why], waiting: frozenset[str] = frozenset()
 ) -> tuple[Action, ...]:
     """Return the marks that are missing or too many, and which marked Pods may go: none of *waiting*."""
-    concerned = [member for member in found if member.condemned or member.name in reasons]
-    loss = bool(concerned) and is_loss(found)
+    affected = [member for member in found if member.condemned or member.name in reasons]
+    loss = bool(affected) and is_loss(found)
     actions: list[Action] = []
-    for member in sorted(concerned, key=lambda member: member.order):
+    for member in sorted(affected, key=lambda member: member.order):
         meta = member.pod.metadata
         why = reasons.get(member.name)
         if why is None:

@@ -76,9 +76,9 @@ def status(seen: Observed, found: Plan, generation: int | None = None) -> NodeSe
 def is_written(before: NodeSetStatus, after: NodeSetStatus) -> bool:
     """Whether *before*, in which others may have conditions of their own, says what *after* does."""
 
-    def ours(told: NodeSetStatus) -> object:
-        found = {one.type: msgspec.to_builtins(one) for one in told.conditions if one.type in _OURS}
-        return msgspec.to_builtins(replace(told, conditions=())), found
+    def ours(written: NodeSetStatus) -> object:
+        found = {one.type: msgspec.to_builtins(one) for one in written.conditions if one.type in _OURS}
+        return msgspec.to_builtins(replace(written, conditions=())), found
 
     return ours(before) == ours(after)
 

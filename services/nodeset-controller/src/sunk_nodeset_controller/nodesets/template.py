@@ -92,8 +92,8 @@ def _added(lock_key: str, is_host_network: object) -> tuple[Toleration, ...]:
 
 def daemon_tolerations(is_host_network: object) -> tuple[Toleration, ...]:
     """Return what Kubernetes adds to the tolerations of a DaemonSet's Pods."""
-    borne = (*_EVERY, _WITHOUT_NETWORK) if is_host_network else _EVERY
-    return tuple(Toleration(key=key, operator="Exists", effect=effect) for key, effect in borne)
+    tolerated = (*_EVERY, _WITHOUT_NETWORK) if is_host_network else _EVERY
+    return tuple(Toleration(key=key, operator="Exists", effect=effect) for key, effect in tolerated)
 
 
 def template_hash(nodeset: NodeSet) -> str:
@@ -218,11 +218,11 @@ def pinned_node(pod: Pod) -> str:
 
 def with_variable(made: Manifest, name: str, value: str) -> Manifest:
     """Return the Pod *made*, with a variable for each of its containers."""
-    said = {"name": name, "value": value}
+    variable = {"name": name, "value": value}
     spec = dict(made["spec"])
     for kind in ("initContainers", "containers"):
         if kind in spec:
-            spec[kind] = [{**one, "env": [said, *one["env"]]} for one in spec[kind]]
+            spec[kind] = [{**one, "env": [variable, *one["env"]]} for one in spec[kind]]
     return {**made, "spec": spec}
 
 

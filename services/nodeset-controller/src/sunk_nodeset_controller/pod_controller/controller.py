@@ -98,8 +98,8 @@ class PodController:
         if nodes is None or name in nodes.undecodable or jobs is None or not jobs.is_complete:
             return False
         slurm = nodes.get(name)
-        is_nobody = slurm is None and is_late(pod, now)
-        return may_be_evicted(node, slurm, is_nobody=is_nobody, is_held=bool(jobs.on(name)))
+        is_unregistered = slurm is None and is_late(pod, now)
+        return may_be_evicted(node, slurm, is_unregistered=is_unregistered, is_held=bool(jobs.on(name)))
 
     async def _put(self, pod: Pod, wanted: MetadataPatch, now: datetime) -> float | None:
         body = patch(pod.metadata, pod.status.conditions, wanted, now)

@@ -138,12 +138,12 @@ class PodStatePublisher:
             now=now,
             condemned_for=condemned_for(pod, seen.nodeset, seen.node),
         )
-        told = facts(before, after, context)
+        events = facts(before, after, context)
         self._leadership.check()
         if after is None:
-            await self._writer.forget(node, told, revision=revision)
+            await self._writer.forget(node, events, revision=revision)
         else:
-            await self._writer.record(node, after, told, revision=revision)
+            await self._writer.record(node, after, events, revision=revision)
 
     def changes(self) -> Changes:
         """Return the Slurm nodes whose Pod, Node or NodeSet changed."""

@@ -36,7 +36,7 @@ class StalenessController:
         self._marks = marks
         self._nodesets = nodesets
         self._pods = pods
-        self._heard: dict[str, tuple[str, int, bool]] = {}
+        self._last_health: dict[str, tuple[str, int, bool]] = {}
         """By cluster: the doubt's reason, how many nodes Slurm knows, whether all is unknown."""
 
     async def run(self) -> None:
@@ -60,8 +60,8 @@ class StalenessController:
         doubt = slurm_health.doubt(now)
         nodes = slurm_health.nodes
         found = doubt.reason if doubt else "", len(nodes) if nodes else 0, slurm_health.is_unknown(now)
-        before = self._heard.get(cluster, ("", 0, False))
-        self._heard[cluster] = found
+        before = self._last_health.get(cluster, ("", 0, False))
+        self._last_health[cluster] = found
         if found[:2] != before[:2]:
             for nodeset in self._views.nodesets.values():
                 if nodeset.spec.cluster == cluster:

@@ -11,9 +11,7 @@ from sunk_kube.objects import Condition
 from sunk_nodeset_controller.metadata import MetadataPatch, cut
 from sunk_nodeset_controller.reasons import NodeReason
 
-NOT_HEARD_MESSAGE: Final = (
-    "No news from Slurm for a long time; the NodeSet's condition SlurmKnown has the time"
-)
+NO_NEWS_MESSAGE: Final = "No news from Slurm for a long time; the NodeSet's condition SlurmKnown has the time"
 
 NOT_IN_SLURM_MESSAGE: Final = "Slurm no longer knows the node"
 _NO_LABELS: Final[dict[str, str | None]] = dict.fromkeys(
@@ -40,7 +38,7 @@ def marks(slurm: SlurmNodeState) -> MetadataPatch:
 
 def unknown() -> MetadataPatch:
     """Return what a Pod must have when Slurm has not answered for long. The reason of its drain stays."""
-    return MetadataPatch(labels=_NO_LABELS, conditions=_unknown(NodeReason.NOT_HEARD, NOT_HEARD_MESSAGE))
+    return MetadataPatch(labels=_NO_LABELS, conditions=_unknown(NodeReason.NO_NEWS, NO_NEWS_MESSAGE))
 
 
 def forgotten() -> MetadataPatch:

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from sunk_events.base import REASON_MAX
-from sunk_events.nodesets import Condition as ToldCondition
+from sunk_events.nodesets import Condition as BusCondition
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Condition, Node, condition
@@ -21,7 +21,7 @@ from sunk_nodeset_controller.nodesets.template import features
 NO_REASON: Final = "no reason given"
 NEVER: Final = datetime.min.replace(tzinfo=UTC)
 ALWAYS: Final = datetime.max.replace(tzinfo=UTC)
-TOLD_MAX: Final = 32
+CONDITIONS_MAX: Final = 32
 FEATURES_CHARS_MAX: Final = 16 * 1024
 """Of the annotation with a Pod's features: a NodeSet's 128 fit, each with all that it may consist of."""
 UNTOLD: Final = frozenset(
@@ -75,10 +75,10 @@ def _reported_at(check: Condition) -> datetime:
     return max((time for time in times if time is not None), default=unknown)
 
 
-def shown(conditions: Iterable[Condition]) -> tuple[ToldCondition, ...]:
+def shown(conditions: Iterable[Condition]) -> tuple[BusCondition, ...]:
     """Return those of a Pod's or Node's *conditions* that belong on the bus, without their heartbeats."""
-    told = [
-        ToldCondition(
+    published = [
+        BusCondition(
             type=one.type,
             status=one.status,
             reason=one.reason[:REASON_MAX],
@@ -88,7 +88,7 @@ def shown(conditions: Iterable[Condition]) -> tuple[ToldCondition, ...]:
         for one in conditions
         if one.type not in UNTOLD
     ]
-    return tuple(sorted(told, key=lambda one: one.type)[:TOLD_MAX])
+    return tuple(sorted(published, key=lambda one: one.type)[:CONDITIONS_MAX])
 
 
 def given_features(pod: Pod) -> tuple[str, ...] | None:
