@@ -85,12 +85,12 @@ class Syncer:
         for own in (self.nodes, self.jobs, self.partitions, self.reservations, self.statistics):
             own.own()
             await own.complete()
-        told = self.statistics.get(STATISTICS_KEY)
+        published = self.statistics.get(STATISTICS_KEY)
         reconfigure = ReconfigureController(
             slurm,
             leadership,
             config,
-            done=told.reconfigured if told else "",
+            done=published.reconfigured if published else "",
             in_prolog=lambda: [job.job for job in self.jobs.values() if is_in_prolog(job)],
         )
         activity = ActivityPoller(slurm, PollSchedule.of(config, config.poll_s))

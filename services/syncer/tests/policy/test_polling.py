@@ -151,6 +151,6 @@ def test_an_unknown_node_is_confirmed_as_unknown() -> None:
 
 def test_a_node_that_was_never_looked_at_is_unknown_and_not_absent() -> None:
     cache = NodeCache()
-    cache.take_one("gone", None, asked=1.0)
+    cache.take_one("gone", None, requested_at=1.0)
 
     assert (cache.is_absent("gone"), cache.is_absent("never seen")) == (True, False)

@@ -32,9 +32,9 @@ class Expected(Generic[T]):
         self._keep(key, [one for one in known if moment <= one[1] or may_last(one[0])])
         return tuple(done for done, _ in self._done.get(key, {}).values())
 
-    def forget(self, key: str, is_told: Callable[[T], bool] = lambda _: True) -> None:
-        """Forget what was done to *key* and *is told*."""
-        self._keep(key, [one for one in self._done.get(key, {}).values() if not is_told(one[0])])
+    def forget(self, key: str, is_reported: Callable[[T], bool] = lambda _: True) -> None:
+        """Forget what was done to *key* and *is reported*."""
+        self._keep(key, [one for one in self._done.get(key, {}).values() if not is_reported(one[0])])
 
     def _keep(self, key: str, known: list[tuple[T, float]]) -> None:
         self._done[key] = {type(one[0]): one for one in known}
@@ -44,5 +44,5 @@ class Expected(Generic[T]):
 
 def named(facts: Iterable[Event], causes: Iterable[Cause]) -> Cause:
     """Return the first of *causes* that one of *facts* names."""
-    told = {fact.cause for fact in facts}
-    return next((cause for cause in causes if cause.id in told), UNKNOWN)
+    reported = {fact.cause for fact in facts}
+    return next((cause for cause in causes if cause.id in reported), UNKNOWN)

@@ -25,7 +25,7 @@ class FreshStates:
         self._slurm = slurm
         self._timeout_s = timeout_s
         self._turn = anyio.Lock()
-        self._asked = float("-inf")
+        self._requested_at = float("-inf")
         """When the last list was asked for."""
         self._rests_until = float("-inf")
         self._listed: dict[int, KnownJob] | SunkError = {}
@@ -38,7 +38,7 @@ class FreshStates:
         """
         came = time.monotonic()
         async with self._turn:
-            if self._asked <= came:
+            if self._requested_at <= came:
                 await self._list()
             if isinstance(self._listed, SunkError):
                 raise TransientError(str(self._listed))
@@ -47,11 +47,11 @@ class FreshStates:
     async def _list(self) -> None:
         """Ask for a list, and keep what comes of it for all who wait."""
         await anyio.sleep(max(0.0, self._rests_until - time.monotonic()))
-        asked = time.monotonic()
+        requested_at = time.monotonic()
         try:
             with within(self._timeout_s, "list job states"):
                 self._listed = await self._slurm.job_states()
         except SunkError as error:
             self._listed = error
-        self._asked, ended = asked, time.monotonic()
-        self._rests_until = ended + REST * (ended - asked)
+        self._requested_at, ended = requested_at, time.monotonic()
+        self._rests_until = ended + REST * (ended - requested_at)

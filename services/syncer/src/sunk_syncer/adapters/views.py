@@ -84,8 +84,8 @@ class Views:
         """
         silent_s = self.kube.newest_age_s
         is_lost = self.kube.written_for_s < 0 and silent_s < float("inf")
-        has_said = self.kube.get(subjects.LEADER_KEY) is not None or is_lost
-        if has_said and silent_s > self._kube_silent_max_s:
+        has_reported = self.kube.get(subjects.LEADER_KEY) is not None or is_lost
+        if has_reported and silent_s > self._kube_silent_max_s:
             raise TransientError(f"no message from the nodeset-controller for {silent_s:.0f} s")
 
     def require_known(self, node: str) -> None:
@@ -182,20 +182,20 @@ class Views:
 
 
 def published_inputs(
-    told: SlurmNodeState, moment: datetime, *, clock_ahead_s: float | None = 0.0
+    published: SlurmNodeState, moment: datetime, *, clock_ahead_s: float | None = 0.0
 ) -> SlurmInputs:
     """Return Slurm's side as the bus holds it.
 
     Args:
-        told: The node.
+        published: The node.
         moment: Now.
         clock_ahead_s: By how much slurmctld's clock is ahead of ours; None: that is not known yet.
     """
     return SlurmInputs(
-        node=told.node,
-        state=NodeState(told.state, frozenset(told.flags)),
-        reason=told.reason,
-        reason_age_s=_age_s(told.reason_changed, moment, clock_ahead_s),
+        node=published.node,
+        state=NodeState(published.state, frozenset(published.flags)),
+        reason=published.reason,
+        reason_age_s=_age_s(published.reason_changed, moment, clock_ahead_s),
         clock_ahead_s=clock_ahead_s or 0.0,
     )
 

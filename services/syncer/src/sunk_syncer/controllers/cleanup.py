@@ -66,8 +66,8 @@ class CleanupController:
 
     async def _settle(self, name: str) -> float | None:
         """Delete one node's record if it has to go; return when to look again although nothing changes."""
-        told = self._views.nodes.get(name)
-        if told is None or not may_be_ours(told) or self._views.pods.get(name) is not None:
+        published = self._views.nodes.get(name)
+        if published is None or not may_be_ours(published) or self._views.pods.get(name) is not None:
             self._missing_since.pop(name, None)
             return None
         self._require_known(name)

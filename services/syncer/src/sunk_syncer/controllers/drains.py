@@ -83,15 +83,15 @@ class DrainController:
         except TransientError:
             HELD_BACK.inc()
             raise
-        told = self._views.nodes.get(name)
-        if told is None:
+        published = self._views.nodes.get(name)
+        if published is None:
             return self._look_for(name)
-        if not told.is_down:
+        if not published.is_down:
             self._look_for_s.pop(name, None)
-        slurm = published_inputs(told, now(), clock_ahead_s=self._watch.clock_ahead_s)
+        slurm = published_inputs(published, now(), clock_ahead_s=self._watch.clock_ahead_s)
         actions = self._decide(slurm, self._kube_inputs(name))
         if not actions:
-            return self._look_for(name) if told.is_down else self._again_s(slurm)
+            return self._look_for(name) if published.is_down else self._again_s(slurm)
         try:
             if _is_new_drain(actions, slurm):
                 return await self._drain(name)

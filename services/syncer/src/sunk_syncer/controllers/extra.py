@@ -63,13 +63,13 @@ class ExtraController:
     async def _settle(self, name: str) -> float | None:
         """Bring one node's description in line; return when to look again although nothing changes."""
         self._views.require_known(name)
-        told = self._views.nodes.get(name)
-        if (wanted := self._wanted(name)) is None or told is None:
+        published = self._views.nodes.get(name)
+        if (wanted := self._wanted(name)) is None or published is None:
             return None
-        there = parsed(told.extra)  # Cut where it is long; then it is no object, and a look tells.
-        on_node = Features(told.features, told.features)  # The bus has those that are active.
+        there = parsed(published.extra)  # Cut where it is long; then it is no object, and a look tells.
+        on_node = Features(published.features, published.features)  # The bus has those that are active.
         is_described = is_current(there, wanted) and features(there, wanted, on_node) is None
-        if is_described and not is_elsewhere(told.topology, self._place(name)):
+        if is_described and not is_elsewhere(published.topology, self._place(name)):
             return None
         return _LATER_S if self._node_writer.is_crowded else await self._describe(name)
 

@@ -65,7 +65,7 @@ class RequeueController:
         return reply
 
     async def requeue(
-        self, job_id: int, node: str, reason: str, *, is_node_to_stay_away: bool, while_it_says: str = ""
+        self, job_id: int, node: str, reason: str, *, is_node_to_stay_away: bool, required_reason: str = ""
     ) -> Reply:
         """Take the job off *node*; `Noted` when it is, on its way, or no longer in the way.
 
@@ -74,10 +74,10 @@ class RequeueController:
             node: Where it is in the way.
             reason: For the record.
             is_node_to_stay_away: Only while the node is drained: else the job may come back to it at once.
-            while_it_says: Only while that is the job's own reason; empty: whatever that is.
+            required_reason: Only while that is the job's own reason; empty: whatever that is.
         """
         job = await self._look(job_id)
-        if job is None or not is_in_the_way(job, node, while_it_says):
+        if job is None or not is_in_the_way(job, node, required_reason):
             return Noted()
         if not job.requeue:
             return Refused(code="forbidden", reason=f"job {job_id} may not be requeued (--no-requeue)")
@@ -88,7 +88,7 @@ class RequeueController:
             return Refused(code="forbidden", reason=str(error)[:REASON_MAX])
         if how == "down":
             refusal = await self._by_down(
-                job_id, node, needs_drain=is_node_to_stay_away, while_it_says=while_it_says
+                job_id, node, needs_drain=is_node_to_stay_away, required_reason=required_reason
             )
             if refusal is not None:
                 return refusal
@@ -111,14 +111,14 @@ class RequeueController:
             self._watch.look(job.job_id)
 
     async def _by_down(
-        self, job_id: int, node: str, *, needs_drain: bool, while_it_says: str
+        self, job_id: int, node: str, *, needs_drain: bool, required_reason: str
     ) -> Reply | None:
         """Set the node DOWN, whose jobs Slurm then requeues; return what keeps us from it."""
         async with self._node_writer.place(node):
             seen = await self._node_writer.look(node)
             self._views.require_known(node)
             job = await self._look(job_id)
-            if seen is None or job is None or not is_in_the_way(job, node, while_it_says):
+            if seen is None or job is None or not is_in_the_way(job, node, required_reason):
                 return None
             because = why_not_down(job, seen.node, self._views.jobs.values())
             if because is not None:
@@ -184,7 +184,7 @@ class LostPrologController:
         reason = "its prolog was lost with its slurmd"
         with acting("RequeueJob", str(job), self._views.jobs.event(str(job))):
             reply = await self._requeues.requeue(
-                job, node, reason, is_node_to_stay_away=False, while_it_says=PROLOG
+                job, node, reason, is_node_to_stay_away=False, required_reason=PROLOG
             )
         if isinstance(reply, Refused | Later):
             log.warning("job hangs in its prolog", extra={"job": job, "node": node, "why": reply.reason})

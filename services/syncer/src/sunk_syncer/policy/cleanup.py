@@ -21,11 +21,11 @@ DYNAMIC: Final = "DYNAMIC_NORM"
 """The node has registered itself: slurm.conf does not name it."""
 
 
-def may_be_ours(told: SlurmNodeState) -> bool:
+def may_be_ours(published: SlurmNodeState) -> bool:
     """Whether the record needs a look. An Extra that is cut off shows nothing."""
-    if DYNAMIC not in told.flags:
+    if DYNAMIC not in published.flags:
         return False
-    return len(told.extra) >= EXTRA_MAX or parsed(told.extra).ours is not None
+    return len(published.extra) >= EXTRA_MAX or parsed(published.extra).ours is not None
 
 
 def is_out_by_others(reason: str, *, is_drain: bool, is_down: bool) -> bool:

@@ -30,16 +30,16 @@ _BACK = (
 """What brings a node back that is down."""
 
 
-def explain_node(told: SlurmNodeState, kube: KubeInputs, held_back: str = "") -> Explanation:
+def explain_node(slurm: SlurmNodeState, kube: KubeInputs, held_back: str = "") -> Explanation:
     """Return why the node is as it is in Slurm.
 
     Args:
-        told: The node's state on the bus.
+        slurm: The node's state on the bus.
         kube: Kubernetes' side.
         held_back: Why nothing is changed in Slurm now, if that is so.
     """
-    node = (*_drain(told, kube), *_down(told, kube), *_record(told, kube))
-    return Explanation(findings=(*_held_back(held_back), *node, *_kubernetes(told, kube)))
+    node = (*_drain(slurm, kube), *_down(slurm, kube), *_record(slurm, kube))
+    return Explanation(findings=(*_held_back(held_back), *node, *_kubernetes(slurm, kube)))
 
 
 def explain_job(
@@ -118,46 +118,46 @@ def _held_back(because: str) -> Iterable[Finding]:
         )
 
 
-def _drain(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
-    if not told.is_drain:
+def _drain(slurm: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
+    if not slurm.is_drain:
         return
-    what = f"{'draining' if told.is_busy else 'drained'}: {told.reason or 'no reason given'}"[:REASON_MAX]
+    what = f"{'draining' if slurm.is_busy else 'drained'}: {slurm.reason or 'no reason given'}"[:REASON_MAX]
     row = cause(kube)
-    if not told.reason.startswith(PREFIX):
-        user = told.reason_user or "an unknown user"
+    if not slurm.reason.startswith(PREFIX):
+        user = slurm.reason_user or "an unknown user"
         because = f"{user} set this drain in Slurm; the services never change it"
         change = (
             "a verification of the Node that succeeds after now"
-            if VERIFY in told.reason
+            if VERIFY in slurm.reason
             else "scontrol update nodename=... state=undrain"
         )
     elif row is not None:
         because, change = f"Kubernetes requires it: {row.name}", _CHANGES[row.name]
-    elif told.reason.startswith(OVERDUE) and kube.is_pod_leaving:
+    elif slurm.reason.startswith(OVERDUE) and kube.is_pod_leaving:
         because, change = "the Pod of a job that ended may still run", "that Pod is gone"
-    elif told.reason.startswith(OVERDUE) and not kube.are_placements_known:
+    elif slurm.reason.startswith(OVERDUE) and not kube.are_placements_known:
         because = "the bus may have lost the placement of the Pod that was overdue"
         change = "the pod-scheduler has published placements for some time again"
     elif kube.pod is None:
         because = "the services set it, and no NodeSet has the node any more"
         change = "the syncer deletes Slurm's record of the node"
-    elif keeps_down_reason(told.reason, is_down=told.is_down):
+    elif keeps_down_reason(slurm.reason, is_down=slurm.is_down):
         because, change = "its cause is gone, but Slurm would forget why the node is down", _BACK
-    elif told.reason.startswith(PREHOOK) and kube.lock is None:
+    elif slurm.reason.startswith(PREHOOK) and kube.lock is None:
         because = "a prolog could not lock the Node, and the bus does not have its lock"
         change = "the nodeset-controller publishes the lock"
-    elif told.reason.startswith(PREHOOK):
+    elif slurm.reason.startswith(PREHOOK):
         because = "a prolog could not lock the Node"
         change = "no Pod is in the way any more, and some time has passed"
     else:
         because, change = "its cause is gone", "nothing: the syncer ends the drain in a moment"
-    yield Finding(what=what, since=told.reason_changed, because=because, would_change=change)
+    yield Finding(what=what, since=slurm.reason_changed, because=because, would_change=change)
 
 
-def _down(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
-    if not told.is_down:
+def _down(slurm: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
+    if not slurm.is_down:
         return
-    if down_reason(told.reason).startswith(REQUEUE) and not told.is_drain:
+    if down_reason(slurm.reason).startswith(REQUEUE) and not slurm.is_drain:
         because = "this version of Slurm requeues a job only if its node is down"
         yield Finding(
             what="down", because=because, would_change="nothing: the syncer resumes the node in a moment"
@@ -165,18 +165,18 @@ def _down(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
         return
     yield Finding(
         what="down",
-        since=None if told.is_drain else told.reason_changed,
+        since=None if slurm.is_drain else slurm.reason_changed,
         because="its Pod is gone"
         if gone_uid(kube.pod)
-        else down_reason(told.reason) or "Slurm gives no reason",
+        else down_reason(slurm.reason) or "Slurm gives no reason",
         would_change=_BACK,
     )
 
 
-def _record(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
-    if kube.pod is not None or not may_be_ours(told):
+def _record(slurm: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
+    if kube.pod is not None or not may_be_ours(slurm):
         return
-    if is_out_by_others(told.reason, is_drain=told.is_drain, is_down=told.is_down):
+    if is_out_by_others(slurm.reason, is_drain=slurm.is_drain, is_down=slurm.is_down):
         yield Finding(
             what="the syncer keeps Slurm's record of the node, although its Pod is gone",
             because="an administrator drained it or set it down; deleting the record would lose that",
@@ -184,10 +184,10 @@ def _record(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
         )
 
 
-def _kubernetes(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
+def _kubernetes(slurm: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
     row = cause(kube)
-    if row is not None and not told.is_drain:
-        is_left = told.is_down and not shall_be_empty(kube)
+    if row is not None and not slurm.is_drain:
+        is_left = slurm.is_down and not shall_be_empty(kube)
         yield Finding(
             what=f"not drained, although Kubernetes requires it: {row.name}",
             because="the syncer does not drain a node that is down"
@@ -195,7 +195,7 @@ def _kubernetes(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
             else "the syncer drains it in a moment",
             would_change=_CHANGES[row.name],
         )
-    if told.is_not_responding and not told.is_down:
+    if slurm.is_not_responding and not slurm.is_down:
         yield Finding(
             what="not responding",
             because="slurmctld does not reach its slurmd",

@@ -20,9 +20,9 @@ PROLOG: Final = "Prolog"
 """The reason of a job that runs, and whose prologs do."""
 
 
-def is_in_the_way(job: Job | None, node: str, while_it_says: str = "") -> bool:
-    """Whether the job runs, or is suspended, on *node*, with *while_it_says* as its reason if given."""
-    if job is None or (while_it_says and job.state_reason != while_it_says):
+def is_in_the_way(job: Job | None, node: str, required_reason: str = "") -> bool:
+    """Whether the job runs, or is suspended, on *node*, with *required_reason* as its reason if given."""
+    if job is None or (required_reason and job.state_reason != required_reason):
         return False
     state = job.state_now
     return (state.is_running or state.is_suspended) and not state.is_completing and is_on(job.nodes, node)

@@ -115,7 +115,7 @@ class JobPoller:
         if time.monotonic() - self._believed > 2 * (schedule.quiet_max_s + schedule.timeout_s):
             raise TransientError("no list of jobs has arrived yet, or none for a long time")
         suspended = [job for job, known in self._listed.items() if known.state.is_suspended]
-        return [job for job in suspended if not ((told := self._view.get(str(job))) and told.is_running)]
+        return [job for job in suspended if not ((state := self._view.get(str(job))) and state.is_running)]
 
     async def seen(self, job: int) -> Job | None:
         """Look at the one job *job* and return it, of which nobody is told; None: Slurm has none."""
@@ -145,7 +145,7 @@ class JobPoller:
 
     async def poll(self) -> bool:
         """Ask for the states of all jobs once, and look at those that are new or changed."""
-        asked, moment = time.monotonic(), now()
+        requested_at, moment = time.monotonic(), now()
         listed = await self._slurm.job_states()
         news = [job for job, known in listed.items() if self._is_news(job, known)]
         new = {job for job in news if self._view.get(str(job)) is None}
@@ -160,7 +160,7 @@ class JobPoller:
         self._is_restless = any(not _RESTLESS.isdisjoint(known.state.flags) for known in listed.values())
         self._not_found = {key: since for key, since in self._not_found.items() if self._is_missing(key)}
         if self._look_for():
-            self._believed, self._believed_jobs = asked, frozenset(listed)
+            self._believed, self._believed_jobs = requested_at, frozenset(listed)
             self.answered = moment
             ANSWERED.labels("jobs").set_to_current_time()
             if not self._are_rounds_begun:
@@ -172,8 +172,8 @@ class JobPoller:
         """Look at each job that is known and as it was, in its turn: the leader before has looked at them."""
         active = [job for job, known in self._listed.items() if not known.state.is_over]
         for turn, job in enumerate(active):
-            told = self._view.get(str(job))
-            is_in_prolog = told is not None and told.reason == PROLOG
+            published = self._view.get(str(job))
+            is_in_prolog = published is not None and published.reason == PROLOG
             self._loop.enqueue(str(job), after_s=0.0 if is_in_prolog else self._round_s * turn / len(active))
 
     @property
@@ -197,12 +197,12 @@ class JobPoller:
         return may_have_changed
 
     def _is_news(self, job: int, known: KnownJob) -> bool:
-        told, before = self._view.get(str(job)), self._listed.get(job)
-        if told is None:
+        published, before = self._view.get(str(job)), self._listed.get(job)
+        if published is None:
             return before != known or not self._loop.awaits(str(job))
         if before is not None:
             return before != known
-        return (told.state, frozenset(told.flags), told.array_tasks) != (
+        return (published.state, frozenset(published.flags), published.array_tasks) != (
             known.state.base,
             known.state.flags,
             known.tasks,
@@ -252,19 +252,19 @@ class JobPoller:
     async def _look_and_publish(self, key: str) -> float | None:
         """Look at a job and tell the bus what it is; return when to look again though nothing changed."""
         job = int(key)
-        if (told := self._only_tasks_changed(job)) is not None:
-            await self._writer.record(key, told, revision=self._view.revision(key))
+        if (published := self._only_tasks_changed(job)) is not None:
+            await self._writer.record(key, published, revision=self._view.revision(key))
             return self._round_s
         async with self._looking:
             revision = self._view.revision(key)
             before = self._view.get(key)
             _LOOKS.inc()
-            asked = time.monotonic()
+            requested_at = time.monotonic()
             seen = await self._slurm.job(job)  # It ends in time by itself.
         if seen is None:
             is_unknown = key in self._view.undecodable or self._view.is_doubtful(key)
-            is_told = before is not None or is_unknown
-            if is_told and not self._is_gone(key, asked):
+            is_published = before is not None or is_unknown
+            if is_published and not self._is_gone(key, requested_at):
                 return self._round_s  # The next list says more, and comes soon.
             await self._publisher.forget(key, before, revision)
             self._not_found.pop(key, None)
@@ -276,16 +276,16 @@ class JobPoller:
 
     def _only_tasks_changed(self, job: int) -> SlurmJobState | None:
         """Return the new state of a pending array that lost tasks: a look would list all of it."""
-        told, known = self._view.get(str(job)), self._listed.get(job)
-        if told is None or known is None or told.array_tasks == known.tasks:
+        published, known = self._view.get(str(job)), self._listed.get(job)
+        if published is None or known is None or published.array_tasks == known.tasks:
             return None
-        if JobState(told.state, frozenset(told.flags)) != known.state:
+        if JobState(published.state, frozenset(published.flags)) != known.state:
             return None
-        return msgspec.structs.replace(told, array_tasks=known.tasks, changed=now())
+        return msgspec.structs.replace(published, array_tasks=known.tasks, changed=now())
 
-    def _is_gone(self, key: str, asked: float) -> bool:
+    def _is_gone(self, key: str, requested_at: float) -> bool:
         """Whether a list that is later than the first look that found nothing, and believed, lacks it too."""
-        since = self._not_found.setdefault(key, asked)
+        since = self._not_found.setdefault(key, requested_at)
         return self._believed > since and int(key) not in self._believed_jobs
 
     def _again_s(self, seen: Job) -> float | None:

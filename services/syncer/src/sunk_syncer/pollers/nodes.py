@@ -45,7 +45,7 @@ _LISTS: Final = LOOKS.labels("nodes")
 class _List(msgspec.Struct, frozen=True):
     """The last whole list that was believed."""
 
-    asked: float
+    requested_at: float
     names: frozenset[str]
 
 
@@ -74,7 +74,7 @@ class NodePoller:
         self._expected = Expected[NodeAction]()
         self._settled: dict[str, int] = {}
         """The revision at which the bus held of each node what was seen of it last."""
-        self._list = _List(asked=0.0, names=frozenset())
+        self._list = _List(requested_at=0.0, names=frozenset())
         self._update_time = 0
         self._doubt = LossGuard()
         self.answered: datetime | None = None
@@ -134,14 +134,14 @@ class NodePoller:
             TransientError: a look found nothing of a node that was known, and no later list says so too.
         """
         _LOOKS.inc()
-        asked = time.monotonic()
+        requested_at = time.monotonic()
         with within(self._config.call_timeout_s, f"look at node {name}"):
             node = await self._slurm.node(name)
         if node is not None:
             self._not_found.pop(name, None)
         elif self._is_known(name):
-            self._require_lacking(name, asked)
-        self._cache.take_one(name, node, asked)
+            self._require_lacking(name, requested_at)
+        self._cache.take_one(name, node, requested_at)
         self._loop.enqueue(name)
         return node
 
@@ -149,10 +149,10 @@ class NodePoller:
         is_reported = self._view.get(name) is not None or name in self._view.undecodable
         return (is_reported and not self._cache.is_absent(name)) or name in self._cache
 
-    def _require_lacking(self, name: str, asked: float) -> None:
+    def _require_lacking(self, name: str, requested_at: float) -> None:
         """Raise `TransientError` unless a list that is later than the first such look lacks *name* too."""
-        since = self._not_found.setdefault(name, asked)
-        if self._list.asked <= since or name in self._list.names:
+        since = self._not_found.setdefault(name, requested_at)
+        if self._list.requested_at <= since or name in self._list.names:
             raise TransientError(f"Slurm does not know node {name}, but no list has confirmed that yet")
 
     async def fresh_list(self) -> dict[str, Node]:
@@ -160,7 +160,7 @@ class NodePoller:
 
         What a list lacks is not absent: look at that one.
         """
-        asked = time.monotonic()
+        requested_at = time.monotonic()
         try:
             with within(self._config.poll_timeout_s, "look at all nodes"):
                 answer = await self._slurm.nodes()
@@ -171,13 +171,13 @@ class NodePoller:
         # New nodes are left to `poll`, which first asks whether the answer can be trusted.
         known = self._known()
         nodes = [node for node in answer.nodes if node.name in known]
-        for name in self._cache.take_list(nodes, asked).changed:
+        for name in self._cache.take_list(nodes, requested_at).changed:
             self._loop.enqueue(name)
         return {node.name: node for node in answer.nodes}
 
     async def poll(self) -> bool:
         """Ask for all nodes once; return whether that was more than "nothing new"."""
-        asked, moment = time.monotonic(), now()
+        requested_at, moment = time.monotonic(), now()
         answer = await self._slurm.nodes(self._since())
         if isinstance(answer, NotModified):
             self._believe(moment)
@@ -185,12 +185,12 @@ class NodePoller:
         if answer.last_update:
             self.clock_ahead_s = answer.last_update - time.time()
         known = self._known()  # Before the list's own nodes are taken over.
-        taken = self._cache.take_list(answer.nodes, asked)
+        taken = self._cache.take_list(answer.nodes, requested_at)
         if new := [name for name in taken.changed if self._view.get(name) is None]:
             log.info("nodes are new", extra={"nodes": len(new), "some": new[:5], "known": len(self._view)})
         for name in taken.changed:
             self._loop.enqueue(name)
-        is_believed = self._look_for(known, frozenset(node.name for node in answer.nodes), asked)
+        is_believed = self._look_for(known, frozenset(node.name for node in answer.nodes), requested_at)
         # What of this list was left aside may have been the newer: then the next one has to show it again.
         self._update_time = answer.last_update if is_believed and not taken.is_disputed else 0
         if is_believed:
@@ -225,7 +225,7 @@ class NodePoller:
     def _known(self) -> set[str]:
         return {*self._cache.names(), *self._view.keys(), *self._view.undecodable}
 
-    def _look_for(self, known: set[str], listed: frozenset[str], asked: float) -> bool:
+    def _look_for(self, known: set[str], listed: frozenset[str], requested_at: float) -> bool:
         """Look at each *known* node that is not *listed*, unless too many are missing to believe it."""
         missing = known - listed
         moment = time.monotonic()
@@ -237,7 +237,7 @@ class NodePoller:
             log.warning("answer not plausible", extra=counts)
         if not self._doubt.is_over(moment, self._config.doubt_s):
             return False
-        self._list = _List(asked, listed)
+        self._list = _List(requested_at, listed)
         self._not_found = {name: since for name, since in self._not_found.items() if name in missing}
         for name in missing:
             self.look(name)
@@ -269,7 +269,7 @@ class NodePoller:
             with continuing(cause):
                 await self._writer.record(name, after, facts, revision=revision)
             self._expected.forget(name, partial(is_reported, facts=facts, state=after))
-            if (told := self._view.get(name)) is not None and is_same(told, after):
+            if (published := self._view.get(name)) is not None and is_same(published, after):
                 self._settled[name] = self._view.revision(name)
             if facts and before is not None:  # Those that are new, `poll` says in one line.
                 fields = {"node": name, "facts": [type(fact).__name__ for fact in facts]}

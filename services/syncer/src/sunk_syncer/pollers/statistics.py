@@ -71,12 +71,12 @@ class StatisticsPoller:
         """Show how old what the bus has is: a leader that Slurm has not answered yet would show nothing."""
         if self._earlier is None:
             return
-        told = self._dated(self._earlier)
+        dated = self._dated(self._earlier)
         answered = {
-            "nodes": told.nodes_answered,
-            "jobs": told.jobs_answered,
-            "partitions": told.partitions_answered,
-            "statistics": told.changed,
+            "nodes": dated.nodes_answered,
+            "jobs": dated.jobs_answered,
+            "partitions": dated.partitions_answered,
+            "statistics": dated.changed,
         }
         for kind, moment in answered.items():
             if moment is not None:

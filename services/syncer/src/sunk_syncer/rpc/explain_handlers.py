@@ -62,8 +62,8 @@ class ExplainHandlers:
     async def node(self, question: ExplainSlurmNode) -> Reply:
         """Say why a node is as it is, and whether it is left so because too little is known."""
         self._views.require_complete()
-        told = self._views.nodes.get(question.node)
-        if told is None:
+        published = self._views.nodes.get(question.node)
+        if published is None:
             return Refused(code="unknown_node", reason=f"Slurm has no node {question.node}")
         try:
             self._views.require_known(question.node)
@@ -71,7 +71,7 @@ class ExplainHandlers:
             held_back = str(error)
         else:
             held_back = ""
-        return explain_node(told, self._views.kube_inputs(question.node, now()), held_back)
+        return explain_node(published, self._views.kube_inputs(question.node, now()), held_back)
 
     async def job(self, question: ExplainJob) -> Reply:
         """Say why a job is as it is."""

@@ -74,8 +74,8 @@ class Handlers:
         """
         self._known.require_settled()
         untold = self._jobs.suspended_unpublished()
-        told = [job.job for job in self._known.values() if job.is_running and is_on(job.nodes, node)]
-        for job in (*told, *untold):
+        running = [job.job for job in self._known.values() if job.is_running and is_on(job.nodes, node)]
+        for job in (*running, *untold):
             if is_in_the_way(await self._jobs.fresh(job), node):
                 return True
         return False
@@ -91,7 +91,7 @@ class Handlers:
         submitted = dict(zip(question.jobs, question.submitted, strict=False))
         running -= await self._others({job: at for job, at in submitted.items() if at and job in running})
         for job in {*question.jobs} - running:
-            if (told := self._known.get(str(job))) is not None and told.is_running:
+            if (published := self._known.get(str(job))) is not None and published.is_running:
                 self._jobs.look(job)
         return JobsConfirmed(running=tuple(sorted(running)))
 

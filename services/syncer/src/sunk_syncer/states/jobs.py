@@ -108,11 +108,11 @@ def allocations(seen: Job) -> tuple[Allocation, ...]:
         nodes_by_share.setdefault(share, []).append(held.name)
     if len(nodes_by_share) > ALLOCATIONS_MAX:
         return ()
-    told = tuple(
+    found = tuple(
         Allocation(nodes=compress(nodes), cpus=cpus, memory_mib=memory, gpus=held_gpus)
         for (cpus, memory, held_gpus), nodes in nodes_by_share.items()
     )
-    return told if sum(len(one.nodes) for one in told) <= ALLOCATIONS_CHARS_MAX else ()
+    return found if sum(len(one.nodes) for one in found) <= ALLOCATIONS_CHARS_MAX else ()
 
 
 def job_facts(

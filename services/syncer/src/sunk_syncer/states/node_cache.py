@@ -29,7 +29,7 @@ class NodeCache:
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
-        self._asked: dict[str, float] = {}
+        self._requested_at: dict[str, float] = {}
         self._changing: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
@@ -53,28 +53,28 @@ class NodeCache:
 
     def is_absent(self, name: str) -> bool:
         """Whether a look at *name* showed that there is no such node. One not looked at is unknown."""
-        return name in self._asked and name not in self._nodes
+        return name in self._requested_at and name not in self._nodes
 
-    def take_list(self, nodes: Iterable[Node], asked: float) -> CacheUpdate:
-        """Take over a whole list that was asked for at *asked*."""
+    def take_list(self, nodes: Iterable[Node], requested_at: float) -> CacheUpdate:
+        """Take over a whole list, requested at *requested_at*."""
         changed: list[str] = []
         is_disputed = False
         for node in nodes:
             before = self._nodes.get(node.name)
-            is_overtaken = before is not None and self._asked[node.name] > asked
+            is_overtaken = before is not None and self._requested_at[node.name] > requested_at
             seen = _with_counts(before, node) if is_overtaken and before is not None else node
             is_disputed |= is_overtaken and seen != _with_counts(node, node)
-            self._asked[node.name] = max(asked, self._asked.get(node.name, asked))
+            self._requested_at[node.name] = max(requested_at, self._requested_at.get(node.name, requested_at))
             if seen != before:
                 self._put(seen)
                 changed.append(node.name)
         return CacheUpdate(changed, is_disputed)
 
-    def take_one(self, name: str, node: Node | None, asked: float) -> None:
-        """Take over a single look at *name*, which was asked for at *asked*; None is "no such node"."""
-        if self._asked.get(name, asked) > asked:
+    def take_one(self, name: str, node: Node | None, requested_at: float) -> None:
+        """Take over a single look at *name*, requested at *requested_at*; None is "no such node"."""
+        if self._requested_at.get(name, requested_at) > requested_at:
             return
-        self._asked[name] = asked
+        self._requested_at[name] = requested_at
         if node is None:
             self._nodes.pop(name, None)
             self._changing.discard(name)

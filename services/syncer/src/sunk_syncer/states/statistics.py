@@ -85,18 +85,18 @@ def statistics_state(seen: Diag, now: datetime) -> SlurmStatisticsState:
     )
 
 
-def of_earlier_leader(told: SlurmStatisticsState, stored: datetime) -> SlurmStatisticsState:
-    """Return what an earlier leader *told*, with no moment later than it was *stored*, on our clock.
+def of_earlier_leader(published: SlurmStatisticsState, stored: datetime) -> SlurmStatisticsState:
+    """Return what an earlier leader *published*, with no moment later than it was *stored*, on our clock.
 
     That leader's clock may be ahead of ours: its moments all go back by as much, else its lists look fresh.
     """
-    moments = told.nodes_answered, told.jobs_answered, told.partitions_answered
-    newest = max(moment for moment in (told.changed, *moments) if moment is not None)
+    moments = published.nodes_answered, published.jobs_answered, published.partitions_answered
+    newest = max(moment for moment in (published.changed, *moments) if moment is not None)
     ahead = max(newest - stored, timedelta())
     nodes, jobs, partitions = (None if moment is None else moment - ahead for moment in moments)
     return replace(
-        told,
-        changed=told.changed - ahead,
+        published,
+        changed=published.changed - ahead,
         nodes_answered=nodes,
         jobs_answered=jobs,
         partitions_answered=partitions,

@@ -66,19 +66,19 @@ class Seen(msgspec.Struct, frozen=True):
 class _List(msgspec.Struct, frozen=True):
     """What came of the last attempt to list all nodes."""
 
-    asked: float = 0.0
+    requested_at: float = 0.0
     came: float = 0.0
     nodes: dict[str, Node] = {}
     error: SunkError | None = None
     """Why there is no list."""
 
 
-def list_good_until(asked: float, came: float) -> float:
-    """Return until when a list that was asked for at *asked* and came at *came* may be written upon.
+def list_good_until(requested_at: float, came: float) -> float:
+    """Return until when a list that was requested at *requested_at* and came at *came* may be written upon.
 
     What it shows may be as old as it was long in coming; it is not to become much older.
     """
-    return min(asked + FRESH_S, came + max(came - asked, LIST_FRESH_S))
+    return min(requested_at + FRESH_S, came + max(came - requested_at, LIST_FRESH_S))
 
 
 class NodeWriter:
@@ -129,11 +129,11 @@ class NodeWriter:
             if may_be_listed and self._looking >= self._list_from:
                 listed = await self._listed()
                 if (found := listed.nodes.get(node)) is not None:
-                    return Seen(found, list_good_until(listed.asked, listed.came), is_listed=True)
+                    return Seen(found, list_good_until(listed.requested_at, listed.came), is_listed=True)
             async with self._looks:
-                asked = time.monotonic()
+                requested_at = time.monotonic()
                 found = await self._watch.fresh(node)
-                return None if found is None else Seen(found, asked + FRESH_S)
+                return None if found is None else Seen(found, requested_at + FRESH_S)
         finally:
             self._looking -= 1
 
@@ -157,13 +157,13 @@ class NodeWriter:
         """Return a list that was asked for after this call; simultaneous callers share it, or its failure."""
         came = time.monotonic()
         async with self._list_lock:
-            if self._last_list.asked <= came:
-                asked = time.monotonic()
+            if self._last_list.requested_at <= came:
+                requested_at = time.monotonic()
                 try:
                     nodes = await self._watch.fresh_list()
-                    self._last_list = _List(asked, time.monotonic(), nodes)
+                    self._last_list = _List(requested_at, time.monotonic(), nodes)
                 except SunkError as error:
-                    self._last_list = _List(asked, error=error)
+                    self._last_list = _List(requested_at, error=error)
             last = self._last_list
         if last.error is not None:
             raise TransientError(str(last.error)) from last.error
