@@ -108,8 +108,8 @@ class Scrapes:
     ) -> bytes:
         self._exposition.update(slurm)
         self._report_cap()
-        told = slurm.statistics.get(subjects.STATISTICS_KEY)
-        self._last_seen = last_seen(self._last_seen, self._exposition.newest(), told, moment)
+        statistics = slurm.statistics.get(subjects.STATISTICS_KEY)
+        self._last_seen = last_seen(self._last_seen, self._exposition.newest(), statistics, moment)
         old = ages(self._last_seen, moment)
         for kind, age_s in old.items():
             STATE_AGE.labels(kind).set(age_s)

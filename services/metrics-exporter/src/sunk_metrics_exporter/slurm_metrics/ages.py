@@ -43,14 +43,17 @@ class LastSeen(msgspec.Struct, frozen=True):
 
 
 def last_seen(
-    before: LastSeen, newest: Mapping[Kind, datetime | None], told: SlurmStatisticsState | None, now: datetime
+    before: LastSeen,
+    newest: Mapping[Kind, datetime | None],
+    statistics: SlurmStatisticsState | None,
+    now: datetime,
 ) -> LastSeen:
     """Return what is known after a look.
 
     Args:
         before: What was known.
         newest: When the newest state of each kind began that is new with this look.
-        told: The syncer's statistics.
+        statistics: Those of the syncer.
         now: The moment of the look.
     """
     states: dict[Kind, datetime] = {}
@@ -58,11 +61,11 @@ def last_seen(
         if moments := [*filter(None, (before.states.get(kind), newest[kind]))]:
             states[kind] = min(max(moments), now)
     answered: dict[Kind, datetime | None] = {}
-    if told is not None:
+    if statistics is not None:
         answered = {
-            "nodes": told.nodes_answered,
-            "jobs": told.jobs_answered,
-            "partitions": told.partitions_answered,
+            "nodes": statistics.nodes_answered,
+            "jobs": statistics.jobs_answered,
+            "partitions": statistics.partitions_answered,
         }
     answers: dict[Kind, tuple[datetime, datetime]] = {}
     for kind, moment in answered.items():

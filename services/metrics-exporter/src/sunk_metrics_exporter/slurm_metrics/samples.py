@@ -63,7 +63,7 @@ ALWAYS: Final[tuple[Slot, ...]] = (
     *((f"slurm_nodes_{what}", ()) for what in dict.fromkeys(COUNTED_AS.values())),
     ("slurm_nodes_total", ()),
     ("slurm_nodes_not_responding", ()),
-    *((f"slurm_queue_{said}", ()) for said in QUEUE.values()),
+    *((f"slurm_queue_{word}", ()) for word in QUEUE.values()),
     ("slurm_queue_pending_dependency", ()),
 )
 """Sums that are there even at 0."""
@@ -144,40 +144,40 @@ def expanded(nodes: str) -> tuple[str, ...]:
         return ()
 
 
-def of_statistics(said: SlurmStatisticsState) -> Part:
+def of_statistics(statistics: SlurmStatisticsState) -> Part:
     """Return what the scheduler's and the controller's statistics add."""
     values: dict[str, float] = {
-        "backfill_cycle_last_seconds": said.backfill_cycle_last_s,
-        "backfill_cycle_mean_seconds": said.backfill_cycle_mean_s,
-        "backfill_depth_mean": said.backfill_depth_mean,
-        "backfilled_jobs_total": said.backfilled_jobs,
-        "backfilled_jobs_cycle_total": said.backfilled_jobs_since_cycle,
-        "backfilled_jobs_heterogeneous_total": said.backfilled_het_jobs,
-        "cycle_last_seconds": said.cycle_last_s,
-        "cycle_mean_seconds": said.cycle_mean_s,
-        "cycle_mean_depth": said.cycle_mean_depth,
-        "cycles_per_minute": said.cycles_per_minute,
-        "dbd_queue": said.dbd_queue,
-        "jobs_submitted": said.jobs_submitted,
-        "jobs_started": said.jobs_started,
-        "jobs_completed": said.jobs_completed,
-        "jobs_failed": said.jobs_failed,
-        "jobs_cancelled": said.jobs_canceled,
-        "jobs_pending": said.jobs_pending,
-        "jobs_running": said.jobs_running,
-        "queue": said.queue_length,
-        "threads": said.threads,
+        "backfill_cycle_last_seconds": statistics.backfill_cycle_last_s,
+        "backfill_cycle_mean_seconds": statistics.backfill_cycle_mean_s,
+        "backfill_depth_mean": statistics.backfill_depth_mean,
+        "backfilled_jobs_total": statistics.backfilled_jobs,
+        "backfilled_jobs_cycle_total": statistics.backfilled_jobs_since_cycle,
+        "backfilled_jobs_heterogeneous_total": statistics.backfilled_het_jobs,
+        "cycle_last_seconds": statistics.cycle_last_s,
+        "cycle_mean_seconds": statistics.cycle_mean_s,
+        "cycle_mean_depth": statistics.cycle_mean_depth,
+        "cycles_per_minute": statistics.cycles_per_minute,
+        "dbd_queue": statistics.dbd_queue,
+        "jobs_submitted": statistics.jobs_submitted,
+        "jobs_started": statistics.jobs_started,
+        "jobs_completed": statistics.jobs_completed,
+        "jobs_failed": statistics.jobs_failed,
+        "jobs_cancelled": statistics.jobs_canceled,
+        "jobs_pending": statistics.jobs_pending,
+        "jobs_running": statistics.jobs_running,
+        "queue": statistics.queue_length,
+        "threads": statistics.threads,
     }
     lines = {
         f"slurm_scheduler_{name}": line(f"slurm_scheduler_{name}", (), value)
         for name, value in values.items()
     }
     lines["slurm_controller_rpc_count"] = _lines(
-        "slurm_controller_rpc_count", ((rpc.message_type, rpc.count) for rpc in said.rpcs)
+        "slurm_controller_rpc_count", ((rpc.message_type, rpc.count) for rpc in statistics.rpcs)
     )
     lines["slurm_controller_rpc_mean_duration_seconds"] = _lines(
         "slurm_controller_rpc_mean_duration_seconds",
-        ((rpc.message_type, rpc.mean_duration_s) for rpc in said.rpcs),
+        ((rpc.message_type, rpc.mean_duration_s) for rpc in statistics.rpcs),
     )
     return Part(lines=lines)
 

@@ -78,7 +78,7 @@ def _count(words: Iterable[str], found: Iterable[str]) -> dict[str, int]:
 def _waits_since(lock: LockState) -> datetime:
     """Return since when the first job waits for *lock*: it may have changed since, for another one."""
     waits = (one.asked for one in lock.holders if one.granted is None)
-    return min((asked for asked in waits if asked is not None), default=lock.changed)
+    return min((since for since in waits if since is not None), default=lock.changed)
 
 
 def _oldest(begins: list[datetime], now: datetime) -> float:
