@@ -22,7 +22,7 @@ from sunk_events.jobs import JobEnded, SlurmJobState
 from sunk_events.locks import LockLocked, LockPending, LockState, LockUnlocked
 from sunk_events.nodes import NodeDrained, NodeUndrained, SlurmNodeState, SlurmPartitionState
 from sunk_events.nodesets import KubePodState, NodeCordoned, NodeUncordoned
-from sunk_events.permissions import ASKED_BY, READS, Service, user_name
+from sunk_events.permissions import READS, REQUESTED_BY, Service, user_name
 from sunk_events.placements import (
     PlacementBound,
     PlacementEnded,
@@ -344,13 +344,13 @@ def _message(step: Step) -> Message:  # noqa: C901, PLR0911 - one case a kind of
             wire = subjects.any_key(subjects.bucket(_CLUSTER, step.kind))
             return Message(STATES[step.kind], step.readers, _name(step.kind), _braced(wire), "bus")
         case Asked():
-            (asker,) = ASKED_BY[step.kind]
+            (asker,) = REQUESTED_BY[step.kind]
             wire = subjects.questions(_CLUSTER, step.kind)
             return Message(asker, (REQUESTS[step.kind][0],), _name(step.kind), _braced(wire), "bus")
         case Answered():
             answerer, replies = REQUESTS[step.kind]
             _require(step.reply in replies, answerer, step.reply.__name__)
-            (asker,) = ASKED_BY[step.kind]
+            (asker,) = REQUESTED_BY[step.kind]
             wire = f"{subjects.inbox(user_name(asker, _CLUSTER))}.>"
             return Message(answerer, (asker,), _name(step.reply), _braced(wire), "bus")
 

@@ -19,10 +19,10 @@ from sunk_events.dead import DeadLetter
 from sunk_events.locks import LockState
 from sunk_events.permissions import (
     ADMIN,
-    ASKED_BY,
     DURABLES,
     LEASES,
     READS,
+    REQUESTED_BY,
     SERVICES,
     Service,
     configuration,
@@ -154,7 +154,7 @@ def foreign_leases(service: Service) -> list[str]:
 
 
 def foreign_questions(service: Service) -> list[str]:
-    return [some(subjects.questions("c1", kind)) for kind in REQUESTS if service not in ASKED_BY[kind]]
+    return [some(subjects.questions("c1", kind)) for kind in REQUESTS if service not in REQUESTED_BY[kind]]
 
 
 @each_service
@@ -213,9 +213,9 @@ async def test_a_service_hears_nothing_but_its_own_questions_and_answers(
 @each_service
 async def test_a_service_answers_only_who_may_ask_it(as_user: Users, service: Service) -> None:
     asked = [kind for kind, (owner, _) in REQUESTS.items() if owner == service]
-    askers = {user_name(asker, "c1") for kind in asked for asker in ASKED_BY[kind]}
+    askers = {user_name(asker, "c1") for kind in asked for asker in REQUESTED_BY[kind]}
     askers |= {ADMIN} if asked else set()
-    askers |= {view_user.VIEW} if set(asked) & set(view_user.ASKS) else set()
+    askers |= {view_user.VIEW} if set(asked) & set(view_user.QUESTIONS) else set()
     others = {user.name for user in users(["c1"])} - askers
     async with as_user.service(service) as bus:
         reached = [name for name in others if not await is_denied(bus, f"{subjects.inbox(name)}.x")]
@@ -304,7 +304,7 @@ async def test_a_question_reaches_who_answers_it_and_the_answer_who_asked(
 
     question = decode_request(kind, sample(kind))
     async with as_user.service(owner_of(kind)) as answerer, answering(answerer, "c1", kind, answer):
-        for asker in ASKED_BY[kind]:
+        for asker in REQUESTED_BY[kind]:
             async with as_user.service(asker) as bus:
                 assert await ask(bus, "c1", question) == Noted()
         async with as_user.named(ADMIN, "bus") as bus:
@@ -316,7 +316,7 @@ def owner_of(kind: type[Request]) -> Service:
 
 
 async def test_a_question_cannot_have_its_answer_written_into_a_bucket(as_user: Users) -> None:
-    kind = next(kind for kind in REQUESTS if ASKED_BY[kind])
+    kind = next(kind for kind in REQUESTS if REQUESTED_BY[kind])
     key = subjects.key_subject(subjects.bucket("c1", own_state(owner_of(kind))), "x")
     asked = anyio.Event()
 
@@ -326,7 +326,7 @@ async def test_a_question_cannot_have_its_answer_written_into_a_bucket(as_user: 
 
     async with (
         as_user.service(owner_of(kind)) as answerer,
-        as_user.service(ASKED_BY[kind][0]) as bus,
+        as_user.service(REQUESTED_BY[kind][0]) as bus,
         answering(answerer, "c1", kind, answer),
     ):
         question = decode_request(kind, sample(kind))
@@ -433,7 +433,7 @@ def test_every_fact_and_state_has_exactly_one_user_that_may_publish_it() -> None
 
 
 def test_every_question_says_who_asks_it() -> None:
-    assert set(ASKED_BY) == set(REQUESTS)
+    assert set(REQUESTED_BY) == set(REQUESTS)
 
 
 def calls(service: str) -> Iterator[tuple[str, set[str]]]:
@@ -468,7 +468,7 @@ def test_a_service_answers_no_question_that_is_anothers(service: Service) -> Non
 @each_service
 def test_a_service_may_ask_what_its_code_asks(service: Service) -> None:
     made = {called for called, _ in calls(service)}
-    asked = {kind.__name__ for kind, askers in ASKED_BY.items() if service in askers}
+    asked = {kind.__name__ for kind, askers in REQUESTED_BY.items() if service in askers}
 
     assert made & {kind.__name__ for kind in REQUESTS} <= asked
 
@@ -486,7 +486,7 @@ async def test_the_view_follows_states_and_asks_why(as_user: Users) -> None:
                 await until(lambda view=view: view.is_complete)
         lease = subjects.key_subject(subjects.lease_bucket("c1"), "syncer")
         assert await bus.last(subjects.bucket_stream(subjects.lease_bucket("c1")), lease) is None
-        for kind in view_user.ASKS:
+        for kind in view_user.QUESTIONS:
             async with as_user.service(owner_of(kind)) as owner, answering(owner, "c1", kind, answer):
                 assert await ask(bus, "c1", decode_request(kind, sample(kind))) == Noted()
 
@@ -500,7 +500,7 @@ async def test_the_view_writes_nothing_and_asks_nothing_that_looks_into_slurm(as
         *(subjects.key_subject(subjects.bucket("c1", kind), "x") for kind in STATES),
         *(some(subjects.dead_letters("c1", one)) for one in (*SERVICES, view_user.VIEW)),
         *foreign_leases("nodeset-controller"),
-        *(some(subjects.questions("c1", kind)) for kind in REQUESTS if kind not in view_user.ASKS),
+        *(some(subjects.questions("c1", kind)) for kind in REQUESTS if kind not in view_user.QUESTIONS),
         *(f"$JS.API.STREAM.{verb}.{stream}" for verb in verbs for stream in streams("c1")),
     ]
     async with as_user.named(view_user.VIEW, view_user.VIEW) as bus:

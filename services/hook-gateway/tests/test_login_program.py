@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from sunk_hook_gateway.testing.cluster import FILES
-from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway, scripted_gateway
+from sunk_hook_gateway.testing.scripted import ScriptedAnswer, ScriptedGateway, scripted_gateway
 from sunk_runtime.testing import WITHIN_S
 
 PROGRAM = (FILES / "scripts/sunkctl.py").read_text()
 SCONTROL, CALLS = "timeout=WITHIN_S,", "time.monotonic() + WITHIN_S"
 """What the program waits for: Slurm's token, and all calls together. Each call has a bound of its own."""
-NOTHING: Said = (200, {"findings": []})
-AGAIN: Said = (503, {"retry": True, "error": "views are not read yet"})
+NOTHING: ScriptedAnswer = (200, {"findings": []})
+AGAIN: ScriptedAnswer = (503, {"retry": True, "error": "views are not read yet"})
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_it_asks_again_while_nothing_is_decided(login: Login, gateway: ScriptedG
     assert len(gateway.sent) == 3
 
 
-ANSWERS: list[tuple[Said, int, str]] = [
+ANSWERS: list[tuple[ScriptedAnswer, int, str]] = [
     ((401, {"error": "the token has expired"}), 3, "the token has expired"),
     ((403, {"error": "set login.explain.enabled"}), 3, "set login.explain.enabled"),
     ((404, {"error": "Slurm has no job 7 of ada"}), 4, "Slurm has no job 7 of ada"),
@@ -106,7 +106,7 @@ ANSWERS: list[tuple[Said, int, str]] = [
 
 @pytest.mark.parametrize(("answer", "status", "sentence"), ANSWERS)
 def test_what_goes_wrong_is_a_sentence_and_a_status(
-    login: Login, gateway: ScriptedGateway, answer: Said, status: int, sentence: str
+    login: Login, gateway: ScriptedGateway, answer: ScriptedAnswer, status: int, sentence: str
 ) -> None:
     gateway.answers = [answer]
 

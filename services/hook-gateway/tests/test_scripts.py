@@ -16,13 +16,13 @@ import pytest
 import yaml
 
 from sunk_hook_gateway.testing.certificates import Authority
-from sunk_hook_gateway.testing.scripted import YES, Said, ScriptedGateway, refusal, scripted_gateway
+from sunk_hook_gateway.testing.scripted import YES, ScriptedAnswer, ScriptedGateway, refusal, scripted_gateway
 
 FILES = Path(__file__).parents[3] / "helm/slurm/files"
 OURS = ("prolog.sh", "epilog.sh", "reboot.sh", "check.sh", "gateway.sh")
 NEEDED = ("bash", "cat", "sleep", "timeout")
 """All that a minimal image has to have, besides Slurm."""
-NOTED: Said = (200, {})
+NOTED: ScriptedAnswer = (200, {})
 MARK = '{"sunk":{"uid":"u","pod":"ns/p","attempt":0,"mark":"m"}}'
 
 # These know one job, which may have a second component or be a task among others, and one node; their folder
@@ -437,7 +437,7 @@ def test_an_epilog_stops_waiting_for_a_pod_that_stays(node: Node, gateway: Scrip
     ],
 )
 def test_slurms_reboot_of_a_node_is_handed_to_the_gateway(
-    node: Node, gateway: ScriptedGateway, answers: list[Said], code: int, calls: int
+    node: Node, gateway: ScriptedGateway, answers: list[ScriptedAnswer], code: int, calls: int
 ) -> None:
     gateway.answers = [*answers]
 
@@ -676,7 +676,7 @@ def test_a_refused_component_takes_the_whole_heterogeneous_job_back(
     ],
 )
 def test_the_refusal_of_an_arrays_last_task_is_of_no_other_task(
-    node: Node, gateway: ScriptedGateway, answer: Said, requeue: str, done: list[str]
+    node: Node, gateway: ScriptedGateway, answer: ScriptedAnswer, requeue: str, done: list[str]
 ) -> None:
     node.say("array", "7|20")  # It has the array's id, by which Slurm takes all tasks.
     node.say("others", "8|7|19|COMPLETED|1|1|gpu-2|")
@@ -769,7 +769,7 @@ def test_what_somebody_waits_for_at_a_terminal_is_cancelled_and_told_why(
 def test_who_waits_at_a_terminal_is_told_each_text_once(node: Node, gateway: ScriptedGateway) -> None:
     node.say("batch", "0")
     texts = ("3 Pods have to leave node gpu-1", "1 Pod has to leave node gpu-1")
-    said: list[Said] = [(202, {"locked": False, "say": text}) for text in texts]
+    said: list[ScriptedAnswer] = [(202, {"locked": False, "say": text}) for text in texts]
     gateway.answers = [said[0], (202, {"locked": False}), said[1], YES]
 
     assert node.run("prolog.sh") == 0
@@ -817,13 +817,13 @@ def test_a_prolog_whose_job_has_no_lock_may_say_so(node: Node, gateway: Scripted
     assert node.done == [DRAINED, "scontrol requeue 7"]
 
 
-OVER: Said = (200, {"locked": False, "state": "CANCELLED"})
+OVER: ScriptedAnswer = (200, {"locked": False, "state": "CANCELLED"})
 
 
 @with_and_without_curl
 @pytest.mark.parametrize("said", [OVER, (200, {})], ids=["over", "of an older gateway"])
 def test_a_job_that_is_over_before_its_lock_has_none(
-    node: Node, gateway: ScriptedGateway, said: Said
+    node: Node, gateway: ScriptedGateway, said: ScriptedAnswer
 ) -> None:
     gateway.answers = [said]
     node.say("job", "CANCELLED")

@@ -24,8 +24,8 @@ class ScriptedGateway:
     """The face of `sunk_hook_gateway.testing.scripted.ScriptedGateway`."""
 
     def __init__(self) -> None:
-        self.answers: list[scripted.Said] = [scripted.YES]
-        self.by_path: dict[str, scripted.Said] = {}
+        self.answers: list[scripted.ScriptedAnswer] = [scripted.YES]
+        self.by_path: dict[str, scripted.ScriptedAnswer] = {}
         self.sent: list[tuple[str, str | None, dict[str, object]]] = []
         self.may_answer: Final = threading.Event()
         self.may_answer.set()

@@ -123,7 +123,7 @@ async def _confirm(session: Session, plan: Plan) -> None:
 async def _publish(session: Session, replay: Replay, wait_s: float) -> None:
     stream = subjects.fact_stream(replay.cluster)
     before = await last_seq(session.bus, stream)
-    buried = await last_seq(session.bus, subjects.DEAD_LETTER_STREAM)
+    letters_before = await last_seq(session.bus, subjects.DEAD_LETTER_STREAM)
     seq = await session.bus.publish(replay.subject, replay.payload, msg_id=replay.msg_id)
     name = ", ".join(map(str, replay.letters))
     if seq <= before:
@@ -139,7 +139,7 @@ async def _publish(session: Session, replay: Replay, wait_s: float) -> None:
     for row in await consumers_of(session.bus, stream):
         verdict = "has handled it" if row.handled >= seq else f"has not handled it yet: lag {row.lag}"
         session.out.line(f"  {row.name} {verdict}")
-    await _print_refusals(session, replay, buried + 1)
+    await _print_refusals(session, replay, letters_before + 1)
 
 
 async def _settled(session: Session, stream: str, seq: int) -> None:

@@ -52,15 +52,15 @@ async def explain(session: Session, what: str, name: str) -> None:
     Raises:
         PermanentError: nobody could say anything of it.
     """
-    asked = questions(what, name)
+    to_ask = questions(what, name)
     problems: list[str] = []
-    is_told = False
+    is_answered = False
     for cluster in await session.clusters():
-        for service, question in asked:
+        for service, question in to_ask:
             problem = await _explained(session, cluster, service, question)
-            is_told |= not problem
+            is_answered |= not problem
             problems += [problem] if problem else []
-    if not is_told:
+    if not is_answered:
         raise PermanentError("; ".join(_unique(problems)))
     for problem in problems:
         session.out.note(problem)

@@ -62,10 +62,10 @@ def line_of(record: Record) -> Line:
 
 def words_of(data: dict[str, Any], entity: str) -> str:
     """Return what *data* says beyond the *entity* that it is about."""
-    said = {name: value for name, value in data.items() if name not in _QUIET}
+    fields = {name: value for name, value in data.items() if name not in _QUIET}
     parts = [
         _phrase(name, value, data)
-        for name, value in said.items()
+        for name, value in fields.items()
         if value not in ("", None, [], False) and str(value) != entity and name != "reason"
     ]
     if reason := data.get("reason"):

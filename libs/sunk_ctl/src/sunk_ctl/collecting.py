@@ -177,8 +177,8 @@ async def log_of(cluster: Cluster, logs: Logs, *, timeout_s: float = LOG_S) -> s
     query = {"container": logs.container, "limitBytes": str(LOG_BYTES), "timestamps": "true"}
     lines, text = LOG_LINES, b""
     while lines:
-        asked = {**query, "tailLines": str(lines), **({"previous": "true"} if logs.is_previous else {})}
-        text = await cluster.api.send("GET", path, query=asked, timeout_s=timeout_s)
+        params = {**query, "tailLines": str(lines), **({"previous": "true"} if logs.is_previous else {})}
+        text = await cluster.api.send("GET", path, query=params, timeout_s=timeout_s)
         if len(text) < LOG_BYTES:
             break
         lines //= 4

@@ -69,13 +69,13 @@ async def events(
     if not found.after:
         hint = f": did you mean {', '.join(found.near)}?" if found.near else ""
         raise NoAnswerError(f"nothing with that name is known{hint}", NOT_FOUND)
-    said: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
     while True:
         take(found.items)
         for problem in found.problems:
-            if problem not in said:
+            if problem not in reported:
                 note(problem)
-        said = found.problems
+        reported = found.problems
         if not is_following:
             return
         await anyio.sleep(PAUSE_S if found.is_more else poll_s)
@@ -88,7 +88,7 @@ async def _next(cluster: Cluster, path: str, query: dict[str, str], note: Note, 
     Raises:
         NoAnswerError: the user may not any longer, or is not known any longer.
     """
-    is_told = False
+    is_reported = False
     refusals = Refusals()
     while True:
         try:
@@ -96,7 +96,7 @@ async def _next(cluster: Cluster, path: str, query: dict[str, str], note: Note, 
         except NoAnswerError as error:
             if not refusals.may_pass(error, anyio.current_time()):
                 raise
-            if not is_told:
+            if not is_reported:
                 note(f"{error}. Trying again; no event is missed")
-            is_told = True
+            is_reported = True
             await anyio.sleep(again_s)

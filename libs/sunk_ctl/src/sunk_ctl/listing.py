@@ -46,13 +46,13 @@ async def namespaces_of(cluster: Cluster, wanted: Sequence[str]) -> list[str]:
 
 async def items_of(cluster: Cluster, path: str, query: dict[str, str] | None = None) -> AsyncIterator[Json]:
     """Yield the objects of a list, page by page. Raises as `Api.send`, and `NoAnswerError`."""
-    asked = {**(query or {}), "limit": str(PAGE)}
+    params = {**(query or {}), "limit": str(PAGE)}
     while True:
-        page = await answer_of(cluster, path, asked)
+        page = await answer_of(cluster, path, params)
         for one in bundle.parts(page, "items"):
             yield one
-        asked["continue"] = str(part(page, "metadata").get("continue") or "")
-        if not asked["continue"]:
+        params["continue"] = str(part(page, "metadata").get("continue") or "")
+        if not params["continue"]:
             break
 
 

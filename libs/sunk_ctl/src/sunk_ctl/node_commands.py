@@ -76,8 +76,8 @@ def reboot(  # noqa: PLR0917 - as above
     """Request a reboot of a Node that is drained and idle. Needs the right to patch nodes/status."""
 
     async def act(cluster: Cluster) -> Acted:
-        asked = (condition, condition_reason)
-        return await operating.reboot(cluster, node, reason, asked, is_forced=force, is_dry_run=dry_run)
+        requested = (condition, condition_reason)
+        return await operating.reboot(cluster, node, reason, requested, is_forced=force, is_dry_run=dry_run)
 
     _print(answered(context, kubeconfig, act), output)
 

@@ -88,9 +88,9 @@ def lists_are_old(figures: Figures, bound: float) -> Iterator[Found]:
 
 def no_exporter(figures: Figures, _: float) -> Iterator[Found]:
     """No exporter of a Slurm cluster reports anything."""
-    heard = {point.cluster for point in figures.points("sunk_state_age_seconds")}
+    reporting = {point.cluster for point in figures.points("sunk_state_age_seconds")}
     unknown = {cluster for cluster, service in figures.silent if service == EXPORTER}
-    for cluster in sorted({one.cluster for one in figures.readings if one.cluster} - heard - unknown):
+    for cluster in sorted({one.cluster for one in figures.readings if one.cluster} - reporting - unknown):
         yield Point(cluster=cluster), "no metrics-exporter reports the states on the bus"
 
 

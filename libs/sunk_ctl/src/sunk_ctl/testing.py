@@ -87,12 +87,12 @@ class ViewStage:
         self, user: str, path: str, headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, str], bytes]:
         """Return status, headers with names in lower case, and body."""
-        asked = urllib.request.Request(f"{self.lab.network.api}{ROOT}{path}", headers=dict(headers or {}))  # noqa: S310 - https
+        request = urllib.request.Request(f"{self.lab.network.api}{ROOT}{path}", headers=dict(headers or {}))  # noqa: S310 - https
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self.context(user))
         )
         try:
-            with opener.open(asked, timeout=30) as answer:
+            with opener.open(request, timeout=30) as answer:
                 return answer.status, _lower(answer.headers.items()), answer.read()
         except urllib.error.HTTPError as error:
             with error:

@@ -67,8 +67,8 @@ def judged(
         own: Our name and port.
     """
     given, _, rest = path.removeprefix("/").partition("/")
-    if stranger := _stranger(headers, own):
-        return Refusal(status=403, text=stranger)
+    if problem := _not_ours(headers, own):
+        return Refusal(status=403, text=problem)
     if not hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode()):
         return Refusal(status=404, text="open the whole address that sunkctl ui printed")
     if rest in {"", "page", "page/"}:
@@ -82,8 +82,8 @@ def judged(
     return Wanted(path=f"/{rest}", query={} if file else dict(query), media_type=media_type)
 
 
-def _stranger(headers: Mapping[str, str], own: str) -> str:
-    """Return why a request is of no page of ours at *own*; empty: it is, or of who typed the address."""
+def _not_ours(headers: Mapping[str, str], own: str) -> str:
+    """Return why a request is not from our page at *own*; empty: it is, or its user typed the address."""
     if headers.get("host", "") != own:
         return "open the whole address that sunkctl ui printed"  # The name is told to who has it only.
     if headers.get("origin", f"http://{own}") != f"http://{own}":

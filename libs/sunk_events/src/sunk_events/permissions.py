@@ -78,7 +78,7 @@ READS: Final[dict[Service, tuple[type[State], ...]]] = {
 }
 """Whose states a service follows, besides its own."""
 
-ASKED_BY: Final[dict[type[Request], tuple[Service, ...]]] = {
+REQUESTED_BY: Final[dict[type[Request], tuple[Service, ...]]] = {
     requests.AcquireLock: ("hook-gateway",),
     requests.ReleaseLock: ("hook-gateway",),
     requests.ConfirmNode: ("nodeset-controller",),
@@ -227,13 +227,13 @@ def _published(service: Service, cluster: str) -> Iterator[str]:
 def _questions_and_inboxes(service: Service, cluster: str) -> Iterator[str]:
     """Yield the questions that *service* asks, and where those hear it who ask it."""
     for kind, (owner, _) in REQUESTS.items():
-        if service in ASKED_BY[kind]:
+        if service in REQUESTED_BY[kind]:
             yield subjects.questions(cluster, kind)
         if service == owner:
             yield f"{subjects.inbox(ADMIN)}.>"
-            if kind in view_user.ASKS:
+            if kind in view_user.QUESTIONS:
                 yield f"{subjects.inbox(view_user.VIEW)}.>"
-            for asker in ASKED_BY[kind]:
+            for asker in REQUESTED_BY[kind]:
                 yield f"{subjects.inbox(user_name(asker, cluster))}.>"
 
 

@@ -21,7 +21,7 @@ READS: Final[tuple[type[State], ...]] = (
     placements.PlacementState,
 )
 """Whose states it follows."""
-ASKS: Final[tuple[type[Request], ...]] = (
+QUESTIONS: Final[tuple[type[Request], ...]] = (
     requests.ExplainSlurmNode,
     requests.ExplainJob,
     requests.ExplainKubeNode,
@@ -38,7 +38,7 @@ def published(clusters: Iterable[str]) -> tuple[str, ...]:
     """Return what it publishes on: questions, and calls of JetStream that read."""
     calls = ["$SYS.REQ.USER.INFO"]
     for cluster in clusters:
-        calls += [subjects.questions(cluster, kind) for kind in ASKS]
+        calls += [subjects.questions(cluster, kind) for kind in QUESTIONS]
         for kind in READS:
             stream = subjects.bucket_stream(subjects.bucket(cluster, kind))
             calls += [

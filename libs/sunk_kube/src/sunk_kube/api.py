@@ -97,8 +97,8 @@ class Api:
         doing = f"{method.lower()} {path}"
         limit = aiohttp.ClientTimeout(total=timeout_s or self._timeout_s, sock_connect=CONNECT_S)
         client = self._unbounded if is_urgent else self._calls
-        asked = _response(client, method, path, query, limit, body=body, content_type=content_type)
-        async with _translated(doing), await asked as response:
+        pending = _response(client, method, path, query, limit, body=body, content_type=content_type)
+        async with _translated(doing), await pending as response:
             answer = await response.read()
             if response.status >= _REFUSED:
                 raise self._refusal(doing, response, answer)
@@ -117,8 +117,8 @@ class Api:
         """
         doing = f"watch {path}"
         limit = aiohttp.ClientTimeout(connect=CONNECT_S, sock_connect=CONNECT_S, sock_read=silence_s)
-        asked = _response(self._unbounded, "GET", path, query, limit)
-        async with _translated(doing), await asked as response:
+        pending = _response(self._unbounded, "GET", path, query, limit)
+        async with _translated(doing), await pending as response:
             if response.status >= _REFUSED:
                 with anyio.fail_after(self._timeout_s):
                     raise self._refusal(doing, response, await response.read())

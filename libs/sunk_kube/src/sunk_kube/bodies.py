@@ -108,8 +108,8 @@ def event(
     """Return an Event about *about*. Said twice in the same hour, it has the same name: twice is once."""
     meta = about.metadata
     namespace = meta.namespace or "default"
-    said = "\n".join((meta.uid, text.reason, text.note, now.strftime("%Y%m%d%H")))
-    digest = hashlib.sha256(said.encode()).hexdigest()[:16]
+    content = "\n".join((meta.uid, text.reason, text.note, now.strftime("%Y%m%d%H")))
+    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
     moment = second_time(now)
     return {
         "apiVersion": "v1",

@@ -251,8 +251,8 @@ class KubeClient:
         self, resource: Resource[T], namespace: str | None, query: Mapping[str, str], *, silence_s: float
     ) -> AsyncGenerator[AsyncIterable[bytes]]:
         """Yield the chunks of a watch, as `Api.stream`. For `Following`."""
-        asked = {**query, "watch": "true"}
-        async with self._calls.stream(resource.path(namespace), asked, silence_s=silence_s) as chunks:
+        params = {**query, "watch": "true"}
+        async with self._calls.stream(resource.path(namespace), params, silence_s=silence_s) as chunks:
             yield chunks
 
     def _manager(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ from sunk_kube.bodies import selectors
 from sunk_kube.client import KubeClient
 from sunk_kube.depth import cut_deep
 from sunk_kube.errors import KubeBusyError, KubeGoneError, KubeUnavailableError
-from sunk_kube.metrics import VIEW_HEARD
+from sunk_kube.metrics import VIEW_CONTACT
 from sunk_kube.objects import KubeObject
 from sunk_kube.resources import Resource
 from sunk_runtime.backoff import doubled
@@ -96,7 +96,7 @@ class Following(Generic[T]):
         self._selectors = selectors(fields, labels)
         self._watch_s = watch_s
         self._decoder = msgspec.json.Decoder(resource.struct)
-        self._heard = time.monotonic()
+        self._last_contact = time.monotonic()
         self._failures = 0
         self._at = ""
         """The version that was reached; empty: it has to begin."""
@@ -104,12 +104,12 @@ class Following(Generic[T]):
     @property
     def age_s(self) -> float:
         """Seconds since the API server last said something."""
-        return time.monotonic() - self._heard
+        return time.monotonic() - self._last_contact
 
     def note_contact(self) -> None:
         """Note that the API server has just said something."""
-        self._heard = time.monotonic()
-        VIEW_HEARD.labels(self.resource.plural).set_to_current_time()
+        self._last_contact = time.monotonic()
+        VIEW_CONTACT.labels(self.resource.plural).set_to_current_time()
 
     async def run(self) -> None:
         """Begin, follow, and begin again after each gap, until cancelled."""
@@ -179,8 +179,8 @@ class Following(Generic[T]):
         self._failures += 1
         pause_s *= random.uniform(0.5, 1.0)  # noqa: S311 - spreads a fleet, no secret
         log.warning(what, extra={"resource": self.resource.plural, "error": str(error)})
-        is_asked = self._failures > 1 or isinstance(error, KubeBusyError)
-        await anyio.sleep(max(pause_s, getattr(error, "retry_after_s", 0.0) if is_asked else 0.0))
+        has_to_wait = self._failures > 1 or isinstance(error, KubeBusyError)
+        await anyio.sleep(max(pause_s, getattr(error, "retry_after_s", 0.0) if has_to_wait else 0.0))
 
 
 async def follow_passing(

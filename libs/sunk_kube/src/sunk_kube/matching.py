@@ -86,9 +86,9 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 def untolerated(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> list[Taint]:
     """Return the taints that keep a Pod off a Node, or drive it away; what is only preferred does not."""
-    borne = tuple(tolerations)
+    all_tolerations = tuple(tolerations)
     return [
         taint
         for taint in taints
-        if taint.effect != "PreferNoSchedule" and not any(tolerates(one, taint) for one in borne)
+        if taint.effect != "PreferNoSchedule" and not any(tolerates(one, taint) for one in all_tolerations)
     ]

@@ -11,7 +11,7 @@ VIEW_COMPLETE = Gauge("sunk_kube_view_complete", "1 when a view has read its who
 VIEW_READS = Counter(
     "sunk_kube_view_reads_total", "Whole lists read: one at start, and one after each gap.", ["resource"]
 )
-VIEW_HEARD = Gauge(
+VIEW_CONTACT = Gauge(
     "sunk_kube_view_heard_timestamp_seconds",
     "When a view last received something from the API server.",
     ["resource"],

@@ -61,7 +61,7 @@ def slim(found: T) -> T:
 KeysOf = Callable[[T | None, T | None], Iterable[str]]
 """From an object before and after a change to the keys that should be looked at."""
 
-ASKED_AGAIN_S: Final = 0.5
+READ_AGAIN_S: Final = 0.5
 SUSPECT_FROM: Final = 4
 """From this many objects on, a list that knows less than half of them is asked for again."""
 
@@ -176,7 +176,7 @@ class Reflector(Generic[T]):
                 "list knows far fewer objects",
                 extra={"resource": self.resource.plural, "known": known, "listed": len(listed)},
             )
-            await anyio.sleep(ASKED_AGAIN_S)
+            await anyio.sleep(READ_AGAIN_S)
             listed, version = await self._read()
         fresh = {found.key: found for found in listed}
         for key in [*self._objects.keys() - fresh.keys(), *fresh]:
@@ -217,5 +217,5 @@ class Reflector(Generic[T]):
 def _add_keys(
     changes: Changes, keys_of: KeysOf[T] | None, key: str, before: T | None, after: T | None
 ) -> None:
-    for concerned in (key,) if keys_of is None else keys_of(before, after):
-        changes.add(concerned)
+    for changed in (key,) if keys_of is None else keys_of(before, after):
+        changes.add(changed)

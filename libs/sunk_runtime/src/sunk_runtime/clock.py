@@ -52,19 +52,19 @@ class ServerClock:
         """Seconds that the server is ahead of us, as far as it can be known."""
         self._clocks = Clocks()
 
-    def note(self, told: str, asked: datetime, answered: datetime | None = None) -> None:
-        """Take a time that the server *told*, somewhen between when we *asked* and it *answered*."""
+    def note(self, server_time: str, requested_at: datetime, answered: datetime | None = None) -> None:
+        """Take the *server_time* of an answer: it is from between *requested_at* and *answered*."""
         try:
-            server = msgspec.convert(told, datetime)
+            server = msgspec.convert(server_time, datetime)
         except msgspec.ValidationError:
             return
-        self.skew_s = skew_s(server, asked, answered or now())
+        self.skew_s = skew_s(server, requested_at, answered or now())
         CLOCK_SKEW.set(self.skew_s)
         self._clocks.note("NATS, or this service", self.skew_s)
 
 
-def skew_s(server: datetime, asked: datetime, answered: datetime) -> float:
-    """Return by how much *server* is certainly outside of *asked* to *answered*; 0 within."""
-    if server < asked:
-        return (server - asked).total_seconds()
+def skew_s(server: datetime, requested_at: datetime, answered: datetime) -> float:
+    """Return by how much *server* is certainly outside of *requested_at* to *answered*; 0 within."""
+    if server < requested_at:
+        return (server - requested_at).total_seconds()
     return max(0.0, (server - answered).total_seconds())

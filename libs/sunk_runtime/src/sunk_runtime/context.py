@@ -86,8 +86,8 @@ class JetStream(JetStreamContext):
         try:
             async with self._connection.awaiting("restore a stream", deliver_to):
                 answer = (await self._nc.request(deliver_to, chunk, timeout=timeout_s)).data
-        except NoRespondersError as nobody:
-            raise NoResponderError("restore a stream: no server listens") from nobody
+        except NoRespondersError as no_server:
+            raise NoResponderError("restore a stream: no server listens") from no_server
         error: dict[str, Any] = json.loads(answer).get("error") or {} if answer else {}
         if error:
             text = f"restore a stream: {error.get('description')} ({error.get('err_code')})"
@@ -107,7 +107,7 @@ class JetStream(JetStreamContext):
         timeout: float = TIMEOUT_S,  # noqa: ASYNC109 - nats-py's
     ) -> dict[str, Any]:
         """Ask, and compare our clock with the time that the answer tells: nats-py drops it."""
-        asked = datetime.now(UTC)
+        requested_at = datetime.now(UTC)
         doing = f"JetStream {req_subject.removeprefix(f'{self._prefix}.')}"
         async with self._connection.awaiting(doing, req_subject):
             try:
@@ -116,6 +116,6 @@ class JetStream(JetStreamContext):
                     raise ValueError(answer["type"])  # noqa: TRY301 - as what is no JSON
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise NatsError("the answer is not from JetStream") from error
-        if told := answer.get("ts"):
-            self._clock.note(str(told), asked)
+        if server_time := answer.get("ts"):
+            self._clock.note(str(server_time), requested_at)
         return answer

@@ -200,18 +200,21 @@ class KeyLoop:
             outcome, again_s = "conflict", self._backoff(key, BACKOFF_FIRST_S, self._backoff_s)
             log.info("key conflicted", extra={**fields, "error": str(error)})
         except TransientError as error:
-            asked_s = error.retry_after_s if math.isfinite(error.retry_after_s) else 0.0
-            outcome, again_s = "deferred", max(asked_s, self._backoff(key, BACKOFF_FIRST_S, self._backoff_s))
+            requested_s = error.retry_after_s if math.isfinite(error.retry_after_s) else 0.0
+            outcome, again_s = (
+                "deferred",
+                max(requested_s, self._backoff(key, BACKOFF_FIRST_S, self._backoff_s)),
+            )
             left_out = self._deferred.left_out(str(error), time.monotonic())
             if left_out is not None:  # A server that is away defers thousands of keys, each again and again.
-                said = {"error": str(error), "retry_s": round(again_s, 2), "left_out": left_out}
-                log.warning("key deferred", extra={**fields, **said})
+                details = {"error": str(error), "retry_s": round(again_s, 2), "left_out": left_out}
+                log.warning("key deferred", extra={**fields, **details})
         except PermanentError as error:
             outcome, again_s = "refused", self._backoff(key, REFUSED_FIRST_S, REFUSED_LAST_S)
             left_out = self._refused.left_out(str(error), time.monotonic())
             if left_out is not None:
-                said = {"error": str(error), "retry_s": round(again_s, 2), "left_out": left_out}
-                log.error("key refused", extra={**fields, **said})  # noqa: TRY400 - no bug, no traceback
+                details = {"error": str(error), "retry_s": round(again_s, 2), "left_out": left_out}
+                log.error("key refused", extra={**fields, **details})  # noqa: TRY400 - no bug, no traceback
         except Exception:
             outcome, again_s = "failed", self._backoff(key, BACKOFF_FIRST_S, self._backoff_s)
             log.exception("key failed", extra={**fields, "retry_s": round(again_s, 2)})
@@ -266,18 +269,18 @@ class LogDeduplicator:
 
     def __init__(self, every_s: float = EVERY_S) -> None:
         self._every_s = every_s
-        self._told: dict[str, tuple[float, int]] = {}
+        self._last_logged: dict[str, tuple[float, int]] = {}
 
     def left_out(self, text: str, now_s: float) -> int | None:
         """Return how often *text* was left out since it was last told, now that it is told again.
 
-        None: it was told less than *every_s* ago, and is left out.
+        None: it was logged less than *every_s* ago, and is left out.
         """
-        told_s, left_out = self._told.get(text, (now_s - self._every_s, 0))
-        if now_s - told_s < self._every_s:
-            self._told[text] = told_s, left_out + 1
+        logged_s, left_out = self._last_logged.get(text, (now_s - self._every_s, 0))
+        if now_s - logged_s < self._every_s:
+            self._last_logged[text] = logged_s, left_out + 1
             return None
-        if len(self._told) >= _TEXTS_MAX:
-            self._told.clear()
-        self._told[text] = now_s, 0
+        if len(self._last_logged) >= _TEXTS_MAX:
+            self._last_logged.clear()
+        self._last_logged[text] = now_s, 0
         return left_out

@@ -109,14 +109,14 @@ async def serve(
         grace_s: How long *stopping* may take.
         stopping: Called at SIGTERM before the loops are cancelled: stop taking work, end what is under way.
     """
-    told = anyio.Event()
+    stop_requested = anyio.Event()
     stops = _stops.get()
-    stops.append(told.set)
+    stops.append(stop_requested.set)
     try:
         async with anyio.create_task_group() as tasks:
             for loop in loops:
                 tasks.start_soon(loop)
-            await told.wait()
+            await stop_requested.wait()
             if stopping is not None:
                 with anyio.move_on_after(grace_s):
                     await stopping()

@@ -104,15 +104,15 @@ async def _provide(js: JetStream, needed: StreamConfig) -> None:
     found = await _find(js, needed.name) or await _made(js, needed)
     if found is None:
         return
-    refused, told = differences(found, needed)
+    refused, reported = differences(found, needed)
     if refused:
         raise PermanentError(
             f"stream {needed.name} exists and cannot be used: {_listed(refused)}. "
             f"Nothing was changed. Correct the settings (nats stream edit {needed.name}); or back the stream "
             "up, remove it and start this service again, which creates the stream"
         )
-    if told:
-        log.warning("stream has other settings", extra={"stream": needed.name, "settings": _listed(told)})
+    if reported:
+        log.warning("stream has other settings", extra={"stream": needed.name, "settings": _listed(reported)})
 
 
 async def _refuse_captures(js: JetStream, cluster: str) -> None:

@@ -30,7 +30,7 @@ from sunk_runtime.space import Space
 from sunk_runtime.streams import HEADERS_MAX
 from sunk_runtime.tracing import outgoing
 
-NOBODY_LEADS: Final = (NoStreamResponseError, ServiceUnavailableError)
+NO_LEADER_ERRORS: Final = (NoStreamResponseError, ServiceUnavailableError)
 """What a publish meets while the stream's servers choose a leader: it was not stored."""
 _RETRY_FIRST_S: Final = 0.05
 _RETRY_LAST_S: Final = 0.5
@@ -103,7 +103,7 @@ class Publisher:
                     return await self._once(sent, fence, timeout_s)
                 except BusUnavailableError as error:
                     left_s = began + retry_s - time.monotonic()
-                    is_led = isinstance(error, FullError) or not isinstance(error.__cause__, NOBODY_LEADS)
+                    is_led = isinstance(error, FullError) or not isinstance(error.__cause__, NO_LEADER_ERRORS)
                     if left_s <= 0 or is_led:
                         raise
                 PUBLISH_RETRIES.inc()

@@ -41,8 +41,10 @@ async def create_consumer(bus: Bus, stream: str, config: ConsumerConfig) -> tupl
     info = await bus.js.add_consumer(stream, config)
     if config.durable_name:
         has = info.config.as_dict()
-        asked = {name: value for name, value in config.as_dict().items() if value}  # 0: as the server has it.
-        others = [f"{name} {has.get(name)!r}" for name, value in asked.items() if has.get(name) != value]
+        requested = {
+            name: value for name, value in config.as_dict().items() if value
+        }  # 0: as the server has it.
+        others = [f"{name} {has.get(name)!r}" for name, value in requested.items() if has.get(name) != value]
         if others:
             raise PermanentError(
                 f"consumer {config.durable_name} of {stream} keeps {', '.join(others)}: remove it"

@@ -112,21 +112,21 @@ _MUST: Final[dict[str, _Rule]] = {
     "sources": _as_needed("sources"),
     "subject_transform": _as_needed("subject_transform"),
 }
-"""What a stream must have. A difference in anything else is only told."""
+"""What a stream must have. A difference in anything else is only reported."""
 
 
 def differences(found: StreamConfig, needed: StreamConfig) -> tuple[list[Difference], list[Difference]]:
     """Return where *found* cannot do what *needed* is for, and where it is merely other."""
     refused: list[Difference] = []
-    told: list[Difference] = []
+    reported: list[Difference] = []
     for setting in StreamConfig.__struct_fields__:
         has, wants = getattr(found, setting), getattr(needed, setting)
         rule = _MUST.get(setting)
         if rule is not None and not rule(found, needed):
             refused.append(Difference(setting, has, wants))
         elif has != wants:
-            told.append(Difference(setting, has, wants))
-    return refused, told
+            reported.append(Difference(setting, has, wants))
+    return refused, reported
 
 
 def _shown(value: object) -> str:

@@ -37,7 +37,7 @@ _KINDS: Final = {
 
 _CAUSE: Final = ContextVar("cause", default=UNKNOWN)
 
-Deed = Literal["publish", "store", "ask", "answer", "handle"]
+Operation = Literal["publish", "store", "ask", "answer", "handle"]
 """What a span is of; its name begins with it."""
 
 
@@ -102,11 +102,13 @@ def traces_url(endpoint: str) -> str:
 
 
 @contextmanager
-def span(deed: Deed, what: str, subject: str, headers: Mapping[str, str] | None = None) -> Generator[None]:
+def span(
+    operation: Operation, what: str, subject: str, headers: Mapping[str, str] | None = None
+) -> Generator[None]:
     """Be inside a span of what is done with a message on *subject*.
 
     Args:
-        deed: What is done.
+        operation: What is done.
         what: With a message of which type; few different ones, as it names the span.
         subject: The NATS subject.
         headers: Of the message that led to it; the span continues the sender's trace.
@@ -117,7 +119,7 @@ def span(deed: Deed, what: str, subject: str, headers: Mapping[str, str] | None 
         return
     parent = propagate.extract(dict(headers)) if headers is not None else None
     attributes = {"messaging.system": "nats", "messaging.destination.name": subject}
-    with tracer.start_as_current_span(f"{deed} {what}", parent, _KINDS[deed], attributes):
+    with tracer.start_as_current_span(f"{operation} {what}", parent, _KINDS[operation], attributes):
         yield
 
 
@@ -146,21 +148,21 @@ def because(cause: Cause) -> Generator[None]:
 
 
 @contextmanager
-def acting(what: str, entity: str, cause: Cause, *, is_asked: bool = False) -> Generator[None]:
+def acting(what: str, entity: str, cause: Cause, *, has_caller: bool = False) -> Generator[None]:
     """Be inside a span of what is done to *entity* `because` of *cause*.
 
     Args:
         what: What is done; few different ones, as it names the span.
         entity: What it happened to.
         cause: What led to it.
-        is_asked: Somebody waits for it.
+        has_caller: A caller waits for it.
     """
     with because(cause):
         tracer = _State.tracer
         if tracer is None:
             yield
             return
-        kind = SpanKind.SERVER if is_asked else SpanKind.CLIENT
+        kind = SpanKind.SERVER if has_caller else SpanKind.CLIENT
         attributes = {"sunk.entity": entity, "sunk.cause": cause.id}
         with tracer.start_as_current_span(what, None, kind, attributes):
             yield

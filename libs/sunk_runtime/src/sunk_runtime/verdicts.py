@@ -19,7 +19,7 @@ LONGEST_S: Final = 30.0
 """Where the back-off stops growing, unless the handler that deferred it asked for more."""
 CONFLICT_S: Final = 0.1
 BUG_S: Final = 1.0
-_ASKED_MOST_S: Final = 3600.0
+_REQUESTED_MAX_S: Final = 3600.0
 
 
 class Ack(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ def verdict_on(error: Exception, delivered: int) -> Ack | Again | Dead:
     return again
 
 
-def back_off_s(asked_s: float, delivered: int) -> float:
+def back_off_s(requested_s: float, delivered: int) -> float:
     """Return how long to wait after the *delivered*-th time: twice as long each time, within bounds."""
-    asked = min(max(asked_s, 0.0), _ASKED_MOST_S) if math.isfinite(asked_s) else LONGEST_S
-    return max(asked, doubled(asked, delivered - 1, LONGEST_S))
+    wait_s = min(max(requested_s, 0.0), _REQUESTED_MAX_S) if math.isfinite(requested_s) else LONGEST_S
+    return max(wait_s, doubled(wait_s, delivered - 1, LONGEST_S))

@@ -63,7 +63,7 @@ class StateView(BucketCopy[S]):
         self.cluster: Final = cluster
         self._bus = bus
         self._stream = subjects.bucket_stream(self.bucket)
-        self._heard = time.monotonic()
+        self._last_contact = time.monotonic()
         self._created = ""
         """When the bucket was made: a newer one counts its revisions from 1 again."""
         self._written_since = float("inf")
@@ -99,7 +99,7 @@ class StateView(BucketCopy[S]):
     @property
     def age_s(self) -> float:
         """Seconds since the server gave a sign of life; more than a few mean that this may be stale."""
-        return time.monotonic() - self._heard
+        return time.monotonic() - self._last_contact
 
     async def run(self) -> None:
         """Read, follow, and read again after each gap, until cancelled."""
@@ -185,7 +185,7 @@ class StateView(BucketCopy[S]):
                     self._finish(self._reading)
                 self._believe()
                 batch = await pull.batch()
-                self._heard = time.monotonic()
+                self._last_contact = time.monotonic()
                 if self._reading is not None:
                     self._reading.note_heartbeat(is_idle=not batch)
                 for message in batch:

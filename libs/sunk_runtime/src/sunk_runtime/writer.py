@@ -71,8 +71,8 @@ class StateWriter(Generic[S]):
         """
         owed = await self._pay(key, state, revision)
         before = None if key in self.view.undecodable else self.view.get(key)
-        is_told = before is not None and is_same(before, state) and not self.view.is_doubtful(key)
-        if is_told and self.view.revision(key) == revision:
+        is_stored = before is not None and is_same(before, state) and not self.view.is_doubtful(key)
+        if is_stored and self.view.revision(key) == revision:
             return
         await self._store(key, _Owed(revision, state, (*owed, *_with_cause(facts))))
 
@@ -111,15 +111,15 @@ class StateWriter(Generic[S]):
         await self._store(key, owed)
         raise ConflictError(f"{key}: its earlier facts are published only now")
 
-    async def _store(self, key: str, told: _Owed[S]) -> None:
-        """Publish the facts of *told*, then store its state; owe it until that is known to have been done."""
+    async def _store(self, key: str, owed: _Owed[S]) -> None:
+        """Publish the facts of *owed*, then store its state; owe it until that is known to have been done."""
         self._owed.pop(key, None)
-        data = b"" if told.state is None else encode(told.state)
-        if told.facts:
-            self._owed[key] = told
+        data = b"" if owed.state is None else encode(owed.state)
+        if owed.facts:
+            self._owed[key] = owed
         try:
-            await self._publish_facts(told.facts)
-            await self._write(key, told.state, data, told.revision)
+            await self._publish_facts(owed.facts)
+            await self._write(key, owed.state, data, owed.revision)
         except (PermanentError, OversizeError):
             self._owed.pop(key, None)
             raise

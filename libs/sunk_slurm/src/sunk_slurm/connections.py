@@ -91,13 +91,13 @@ class Connections:
         """
         made: list[anyio.abc.AsyncResource] = []
 
-        async def note(event: str, told: Mapping[str, Any]) -> None:  # Any: as httpcore has it.
+        async def note(event: str, info: Mapping[str, Any]) -> None:  # Any: as httpcore has it.
             """Have a call that was given up end as its connection is made.
 
             A moment later httpcore 1.0.9 would keep a connection that no call is ever given.
             """
             if event in _MADE:
-                made.append(told["return_value"])
+                made.append(info["return_value"])
                 await anyio.lowlevel.checkpoint_if_cancelled()
 
         try:

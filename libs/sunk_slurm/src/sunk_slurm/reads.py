@@ -161,8 +161,8 @@ class SlurmReads(RestClient):
         is_wanted = re.compile(rb'"job_id":\s*%d\b' % job).search
         wanted = (_job(record, doing) for record in records if is_wanted(record))
         found = next((one for one in wanted if one.job_id == job), None)
-        told = (_job(record, doing) for record in records)
-        if found is None and not any(job in {one.array_job_id.value, one.het_job_id.value} for one in told):
+        jobs = (_job(record, doing) for record in records)
+        if found is None and not any(job in {one.array_job_id.value, one.het_job_id.value} for one in jobs):
             raise SlurmUnavailableError(f"{doing}: the answer has neither the job nor an error")
         return found
 

@@ -121,8 +121,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def features_now(self) -> Features:
         """Its features. Of a node of slurm.conf that nobody changed, "none is active" means that all are."""
-        is_said = bool(self.active_features) or "DYNAMIC_NORM" in NodeState.of(self.state).flags
-        return Features(self.features, self.active_features if is_said else self.features)
+        is_known = bool(self.active_features) or "DYNAMIC_NORM" in NodeState.of(self.state).flags
+        return Features(self.features, self.active_features if is_known else self.features)
 
 
 class NodesAnswer(Answer, frozen=True, kw_only=True):

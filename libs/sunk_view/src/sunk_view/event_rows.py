@@ -22,7 +22,7 @@ PAGE: Final = 200
 """Rows of one answer, for each Slurm cluster."""
 SINCE_MAX_S: Final = 7 * 86400
 _DIGITS: Final = 19
-_SAID: Final = frozenset({"uid", "namespace", "pod"})
+_OWN_FIELDS: Final = frozenset({"uid", "namespace", "pod"})
 """Of a placement, what the row has in fields of their own, or says nobody anything."""
 _PARTS: Final = 3
 
@@ -82,7 +82,7 @@ def row_of(cluster: str, found: Stored) -> EventRow | None:
     row = msgspec.structs.replace(row, time=event.time)
     if about != OF_PODS:
         return msgspec.structs.replace(row, details=_details(data, {name}))
-    others = {field: value for field, value in data.items() if field not in _SAID}
+    others = {field: value for field, value in data.items() if field not in _OWN_FIELDS}
     return msgspec.structs.replace(
         row, namespace=data["namespace"], name=data["pod"], details=_details(others, set())
     )

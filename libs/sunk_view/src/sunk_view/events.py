@@ -143,8 +143,8 @@ class EventAnswers:
         there = [one for states in self._clusters for one in states.placements.values()]
         there = [one for one in there if one.namespace == namespace and one.roster is None]
         uids = {one.uid for one in there if one.pod == name}
-        asked = request.query_params.get("key", "")
-        if not all(_UID.fullmatch(key) for key in filter(None, asked.split(","))):
+        keys = request.query_params.get("key", "")
+        if not all(_UID.fullmatch(key) for key in filter(None, keys.split(","))):
             return refusal(400, "key: is not from an earlier answer about a Pod")
         others: tuple[str, ...] = ()
         if not uids and await self._access.may(caller, Right(resource="pods", namespace=namespace)):

@@ -110,14 +110,14 @@ class Explainer:
 
     async def _answered(self, questions: Iterable[tuple[str, Request]]) -> tuple[Part, ...]:
         """Return what the services of each cluster answer, without those that do not know the thing."""
-        asked = [(states.cluster, *question) for states in self._clusters for question in questions]
+        all_questions = [(states.cluster, *question) for states in self._clusters for question in questions]
         parts = dict[int, Part]()
 
         async def put(index: int, cluster: str, service: str, question: Request) -> None:
             parts[index] = await self._questions.part(cluster, service, question)
 
         async with anyio.create_task_group() as tasks:
-            for index, question in enumerate(asked):
+            for index, question in enumerate(all_questions):
                 tasks.start_soon(put, index, *question)
-        answered = [parts[index] for index in range(len(asked))]
+        answered = [parts[index] for index in range(len(all_questions))]
         return tuple(part for part in answered if part.problem not in UNKNOWN)

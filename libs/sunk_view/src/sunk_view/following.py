@@ -158,22 +158,22 @@ class Following:
 
     async def answer(self, query: dict[str, str], caller: Caller) -> Answer:
         """Return the changes of the tables that *query* names, those that *caller* may see."""
-        asked: dict[str, dict[str, Position]] = {}
+        requested: dict[str, dict[str, Position]] = {}
         for table in TABLES:
             try:
                 if table in query:
-                    asked[table] = positions.read(query[table])
+                    requested[table] = positions.read(query[table])
             except ValueError:
                 return refusal(400, f"{table}: is not from an earlier answer")
-        allowed = {table: await self._access.may(caller, RIGHTS[table]) for table in asked}
+        allowed = {table: await self._access.may(caller, RIGHTS[table]) for table in requested}
         found: dict[str, list[_Part]] = {}
-        for table in (table for table in asked if allowed[table]):
+        for table in (table for table in requested if allowed[table]):
             for states in self._clusters:
                 require(states, table)
             found[table] = [
-                _part(states, table, asked[table].get(states.cluster)) for states in self._clusters
+                _part(states, table, requested[table].get(states.cluster)) for states in self._clusters
             ]
-        return Answer(body=self._changes(found, tuple(table for table in asked if not allowed[table])))
+        return Answer(body=self._changes(found, tuple(table for table in requested if not allowed[table])))
 
     def _changes(self, found: dict[str, list[_Part]], refused: tuple[str, ...]) -> Changes:
         whole = tuple(table for table, parts in found.items() if any(part.is_whole for part in parts))
@@ -182,12 +182,10 @@ class Following:
             table: tuple(row for part in parts for row in part.rows) for table, parts in known.items()
         }
         gone = {table: tuple(one for part in parts for one in part.gone) for table, parts in known.items()}
-        heard = [
-            view.age_s for table in TABLES for states in self._clusters for view in _views(states, table)
-        ]
+        ages = [view.age_s for table in TABLES for states in self._clusters for view in _views(states, table)]
         return Changes(
             time=now(),
-            silent_s=round(max(heard, default=0.0), 1),
+            silent_s=round(max(ages, default=0.0), 1),
             gone={table: some for table, some in gone.items() if some},
             after={
                 table: positions.written(

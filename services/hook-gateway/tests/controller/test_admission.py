@@ -98,9 +98,9 @@ async def test_a_pod_is_not_gone_and_a_job_no_stranger_while_placements_are_not_
         await nodes.complete()
 
         assert (await gateway.release_node("n1", Release(job=1))).status == 503
-        for is_unplaced_heard in (False, True):
+        for accepts_unplaced in (False, True):
             with pytest.raises(TransientError):
-                await admission_of(bus, pods).job("t", 1, is_unplaced_heard=is_unplaced_heard)
+                await admission_of(bus, pods).job("t", 1, accepts_unplaced=accepts_unplaced)
 
 
 async def test_a_node_that_neither_slurm_nor_kubernetes_has_is_unknown(bus: Bus) -> None:

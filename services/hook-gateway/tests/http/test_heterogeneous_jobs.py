@@ -55,20 +55,20 @@ async def test_a_prolog_goes_on_when_all_components_are_locked_and_then_asks_for
 
     async with answering_locks, anyio.create_task_group() as tasks:
         tasks.start_soon(prolog)
-        await until(lambda: bool(answers.asked))
+        await until(lambda: bool(answers.requests))
         await store(bus, "h1", lock_of("h1", 101, datetime.now(UTC)))
         await store(bus, "h2", lock_of("h2", 102, datetime.now(UTC)))
         await store(bus, "h3", lock_of("h3", 102, None))
         await anyio.sleep(1)
-        before = len(answers.asked)
+        before = len(answers.requests)
         assert await is_held(http, "prehook")
         assert not told
         await store(bus, "h3", lock_of("h3", 102, datetime.now(UTC)))
         await until(lambda: bool(told))
 
     assert told == [{"locked": True}]
-    assert {asked.node for asked in answers.asked if isinstance(asked, AcquireLock)} == {"h1"}
-    assert len(answers.asked) == before + 1
+    assert {asked.node for asked in answers.requests if isinstance(asked, AcquireLock)} == {"h1"}
+    assert len(answers.requests) == before + 1
 
 
 async def test_a_component_that_is_not_locked_in_time_gives_the_job_back_and_drains_no_node_of_another(

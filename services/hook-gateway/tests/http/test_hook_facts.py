@@ -78,7 +78,7 @@ async def test_a_reboot_is_asked_for_and_told_with_who_asked(
         assert await call(http, "/v1/nodes/r1/reboot", issuer.token("r1")) == {}
         await until(first(heard))
 
-    assert answers.asked[-1] == RebootNode(node="r1", who="slurm/r1")
+    assert answers.requests[-1] == RebootNode(node="r1", who="slurm/r1")
     (fact,) = heard
     assert isinstance(fact, RebootCalled)
     assert (fact.data.node, fact.data.who, fact.data.status) == ("r1", "slurm/r1", 200)
@@ -116,7 +116,7 @@ async def test_where_reboots_are_turned_off_none_is_asked_for_and_the_call_is_to
         await until(first(heard))
 
     assert "syncer.nodePermissions.enabled" in str(told)
-    assert not answers.asked
+    assert not answers.requests
     assert isinstance(heard[0], RebootCalled)
     assert (heard[0].data.node, heard[0].data.status) == ("r6", 403)
 
@@ -131,7 +131,7 @@ async def test_no_node_reboots_another_and_nobody_reboots_an_unknown_one(
         await call(http, "/v1/nodes/r3/reboot", issuer.token("r4"), expect=403)
         await call(http, "/v1/nodes/nobody/reboot", issuer.token("nobody"), expect=503)
 
-    assert not answers.asked
+    assert not answers.requests
 
 
 async def test_slurmctld_reboots_every_node_and_may_do_nothing_else_to_nodes(
@@ -151,7 +151,7 @@ async def test_slurmctld_reboots_every_node_and_may_do_nothing_else_to_nodes(
         await call(http, "/v1/nodes/r7/release", token, {"job": 1}, expect=403)
         await call(http, "/v1/nudges", token, {"node": "r7"}, expect=503)
 
-    assert answers.asked == [RebootNode(node="r7", who="slurm/slurm-controller-0")]
+    assert answers.requests == [RebootNode(node="r7", who="slurm/slurm-controller-0")]
 
 
 async def test_a_reboot_that_nobody_answers_is_to_be_asked_for_again(

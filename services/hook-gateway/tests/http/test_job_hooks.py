@@ -60,10 +60,10 @@ async def test_a_placeholder_announces_itself_with_its_own_token(bus: Bus, http:
 
     async with answering_starts:
         await call(http, "/v1/jobs/41/started", token_of(42), {"node": "d1"}, expect=403)
-        assert not answers.asked
+        assert not answers.requests
         assert await call(http, "/v1/jobs/41/started", token_of(41), {"node": "d1"}) == {}
 
-    assert answers.asked[-1] == PlacementAnnounced(job=41, node="d1", token=token_of(41))
+    assert answers.requests[-1] == PlacementAnnounced(job=41, node="d1", token=token_of(41))
 
 
 async def test_a_job_that_is_no_placeholder_cannot_announce_itself(http: httpx.AsyncClient) -> None:
@@ -87,11 +87,11 @@ async def test_a_placeholders_release_is_answered_when_its_pod_is_gone(
 
     async with answering_releases, anyio.create_task_group() as tasks:
         tasks.start_soon(script)
-        await until(lambda: bool(answers.asked))
+        await until(lambda: bool(answers.requests))
         await place(bus, 42, "ending", token=token_of(42), is_pod_present=False)  # Wakes the call at once.
 
     assert told == [{"gone": True}]
-    assert answers.asked == [ReleasePlacement(job=42, token=token_of(42))] * 2
+    assert answers.requests == [ReleasePlacement(job=42, token=token_of(42))] * 2
 
 
 async def test_a_release_without_the_token_deletes_no_pod(bus: Bus, http: httpx.AsyncClient) -> None:
@@ -102,7 +102,7 @@ async def test_a_release_without_the_token_deletes_no_pod(bus: Bus, http: httpx.
         await call(http, "/v1/jobs/43/release", token_of(44), expect=403)
         assert (await http.post("/v1/jobs/43/release")).status_code == 401
 
-    assert not answers.asked
+    assert not answers.requests
 
 
 async def test_a_placeholders_token_holds_few_calls(bus: Bus, http: httpx.AsyncClient) -> None:
@@ -192,7 +192,7 @@ async def test_a_poll_that_is_cut_has_the_job_looked_at(bus: Bus, gateway: Gatew
             tasks.start_soon(script)
             await until(lambda: is_held(http, "job_outcome"))
             tasks.cancel_scope.cancel()
-        await until(lambda: NudgeJob(job=53) in answers.asked)
+        await until(lambda: NudgeJob(job=53) in answers.requests)
 
 
 async def test_a_poll_that_is_cut_makes_its_script_silent_until_another_poll_speaks_for_it(
@@ -216,13 +216,13 @@ async def test_a_poll_that_is_cut_makes_its_script_silent_until_another_poll_spe
         with anyio.CancelScope() as first:
             tasks.start_soon(cut_when, first, lambda: is_held(http, "job_outcome"))
             await script()
-        await until(lambda: PlacementSilent(job=54) in cuts.asked)
+        await until(lambda: PlacementSilent(job=54) in cuts.requests)
         await place(bus, 54, token=token_of(54), node="d1", silent=NOW)
         tasks.start_soon(script)
-        await until(lambda: len(voices.asked) >= 2)
+        await until(lambda: len(voices.requests) >= 2)
         tasks.cancel_scope.cancel()
 
-    assert voices.asked[-1] == PlacementAnnounced(job=54, node="d1", token=token_of(54))
+    assert voices.requests[-1] == PlacementAnnounced(job=54, node="d1", token=token_of(54))
 
 
 async def cut_when(scope: anyio.CancelScope, is_time: Callable[[], Awaitable[bool]]) -> None:
@@ -240,4 +240,4 @@ async def test_a_nudge_is_passed_on_for_the_callers_own_node_only(
         assert await call(http, "/v1/nudges", issuer.token("e1"), {"node": "e1"}) == {}
         await call(http, "/v1/nudges", issuer.token("e1"), {"node": "e2"}, expect=403)
 
-    assert answers.asked == [NudgeNode(node="e1")]
+    assert answers.requests == [NudgeNode(node="e1")]

@@ -61,7 +61,7 @@ async def test_a_replica_that_is_told_to_stop_sends_its_held_callers_elsewhere(
 
     async with answering_locks, anyio.create_task_group() as tasks:
         tasks.start_soon(prolog)
-        await until(lambda: bool(answers.asked))
+        await until(lambda: bool(answers.requests))
         process.signal(signal.SIGTERM)
 
     assert (told[0].status_code, told[0].json()) == (503, {"retry": True})

@@ -56,7 +56,7 @@ async def test_a_prolog_goes_on_when_its_node_is_locked(
         told = await call(http, "/v1/nodes/a1/prehook", issuer.token("a1"), body)
 
     assert told == {"locked": True}
-    (asked,) = answers.asked
+    (asked,) = answers.requests
     assert isinstance(asked, AcquireLock)
     assert (asked.node, asked.job, asked.level) == ("a1", 11, "normal")
     assert asked.deadline > datetime.now(UTC)
@@ -82,7 +82,7 @@ async def test_a_prolog_waits_while_nobody_answers_or_knows_and_while_pods_leave
             await until(lambda: bool(told))
 
     assert told == [{"locked": True}]
-    assert len(answers.asked) == 3
+    assert len(answers.requests) == 3
 
 
 async def test_a_prolog_that_is_held_for_less_than_it_waits_calls_again_and_is_told_at_once_when_it_may_go_on(
@@ -150,7 +150,7 @@ async def test_a_placeholders_prolog_locks_strictly_whatever_it_asks_for(
 
         async def is_strict() -> bool:
             await call(http, "/v1/nodes/a4/prehook", issuer.token("a4"), {"job": 14})
-            return isinstance(asked := answers.asked[-1], AcquireLock) and asked.level == "strict"
+            return isinstance(asked := answers.requests[-1], AcquireLock) and asked.level == "strict"
 
         await until(is_strict)
 
@@ -237,7 +237,7 @@ async def test_leaves_that_were_given_to_a_whole_fleet_before_the_last_question_
     ):
         for node in nodes:
             tasks.start_soon(prolog, node)
-        await until(lambda: len(answers.asked) >= len(nodes))
+        await until(lambda: len(answers.requests) >= len(nodes))
 
     assert sorted(drained) == [False, False, True, True]
 
@@ -304,13 +304,13 @@ async def test_a_caller_that_hangs_up_is_no_longer_asked_for(
                 await http.post("/v1/nodes/b5/prehook", json=body, headers=bearer(issuer.token("b5")))
 
             tasks.start_soon(prolog)
-            await until(lambda: bool(answers.asked))
+            await until(lambda: bool(answers.requests))
             tasks.cancel_scope.cancel()
 
         async def is_quiet() -> bool:
-            before = len(answers.asked)
+            before = len(answers.requests)
             await anyio.sleep(0.3)
-            return len(answers.asked) == before
+            return len(answers.requests) == before
 
         await until(is_quiet)
 
@@ -325,7 +325,7 @@ async def test_the_epilog_of_an_ordinary_job_only_gives_the_lock_back(
         told = await call(http, "/v1/nodes/c1/release", issuer.token("c1"), {"job": 31})
 
     assert told == {"gone": True}
-    assert answers.asked == [ReleaseLock(node="c1", job=31)]
+    assert answers.requests == [ReleaseLock(node="c1", job=31)]
 
 
 async def is_placed(http: httpx.AsyncClient, job: int) -> None:
@@ -352,15 +352,15 @@ async def test_the_epilog_of_a_placeholder_waits_for_its_pod_before_the_lock_is_
         async with answering_pods:
             still = await call(http, path, token, {"job": 32}, expect=202)
         assert still == {"gone": False, "pod": "p"}
-        assert not locks.asked
+        assert not locks.requests
 
         _, answering_gone = standing_in(bus, ReleasePlacement, PlacementReleased(is_pod_gone=True))
         async with answering_gone:
             gone = await call(http, path, token, {"job": 32})
 
     assert gone == {"gone": True}
-    assert pods.asked[0] == ReleasePlacement(job=32, node="c2")
-    assert locks.asked == [ReleaseLock(node="c2", job=32)]
+    assert pods.requests[0] == ReleasePlacement(job=32, node="c2")
+    assert locks.requests == [ReleaseLock(node="c2", job=32)]
 
 
 async def test_whether_an_epilog_is_that_of_a_placeholder_without_a_node_is_for_its_owner_to_say(
@@ -375,8 +375,8 @@ async def test_whether_an_epilog_is_that_of_a_placeholder_without_a_node_is_for_
         told = await call(http, "/v1/nodes/c6/release", issuer.token("c6"), {"job": 36})
 
     assert told == {"gone": True}
-    assert pods.asked == [ReleasePlacement(job=36, node="c6")]
-    assert locks.asked == [ReleaseLock(node="c6", job=36)]
+    assert pods.requests == [ReleasePlacement(job=36, node="c6")]
+    assert locks.requests == [ReleaseLock(node="c6", job=36)]
 
 
 async def test_the_epilog_of_a_placeholder_whose_placement_is_lost_waits_for_its_pod_too(
@@ -397,12 +397,12 @@ async def test_the_epilog_of_a_placeholder_whose_placement_is_lost_waits_for_its
     async with answering_locks:
         async with answering_pods:
             await until(is_held_up)
-            locks.asked.clear()
+            locks.requests.clear()
             await call(http, path, token, {"job": 34}, expect=202)
         # Users' jobs may have such a lock too: where nobody says that a Pod is left, no node is kept for it.
         await call(http, path, token, {"job": 34}, expect=503)
 
-    assert not locks.asked
+    assert not locks.requests
 
 
 async def test_the_epilog_of_a_placeholder_waits_also_while_nobody_says_whether_its_pod_is_gone(
@@ -416,7 +416,7 @@ async def test_the_epilog_of_a_placeholder_waits_also_while_nobody_says_whether_
         told = await call(http, "/v1/nodes/c5/release", issuer.token("c5"), {"job": 35}, expect=202)
 
     assert told == {"gone": False, "pod": "ns/p35"}
-    assert not locks.asked
+    assert not locks.requests
 
 
 async def test_an_epilog_that_nobody_answers_is_told_to_try_again(

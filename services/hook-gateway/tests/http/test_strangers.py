@@ -72,7 +72,7 @@ async def test_no_path_leads_from_ones_own_node_to_another(
             answer = b"".join([part async for part in stream])
 
     assert int(answer.split()[1]) in {400, 403, 404}
-    assert not answers.asked
+    assert not answers.requests
 
 
 @pytest.mark.anyio
@@ -148,9 +148,9 @@ async def test_a_poll_of_a_stranger_asks_nobody_whether_it_is_answered_or_cut(
         assert (await poll(http, 85, token_of(84))).status_code == 404
         await cut(86, "nobodys")  # As one whose placement may still come.
         await cut(84, token_of(84))
-        await until(lambda: bool(nudges.asked and silences.asked))
+        await until(lambda: bool(nudges.requests and silences.requests))
 
-    assert (nudges.asked, silences.asked) == ([NudgeJob(job=84)], [PlacementSilent(job=84)])
+    assert (nudges.requests, silences.requests) == ([NudgeJob(job=84)], [PlacementSilent(job=84)])
 
 
 async def until_known(http: httpx.AsyncClient, job: int) -> None:
@@ -233,8 +233,8 @@ async def test_one_pod_keeps_no_prolog_of_another_node_waiting_whatever_it_begin
                 await stream.aclose()
 
     assert gateway[0].log.read_text().count("call refused") < slow / 4
-    assert {request.node for request in answers.asked if isinstance(request, AcquireLock)} == {*nodes}
-    assert not releases.asked
+    assert {request.node for request in answers.requests if isinstance(request, AcquireLock)} == {*nodes}
+    assert not releases.requests
 
 
 PREHOOK_DEADLINE_S: Final = 100

@@ -62,7 +62,7 @@ async def test_a_user_learns_why_a_job_waits_by_slurms_own_token(
             }
         ]
     }
-    assert answers.asked == [ExplainJobToOwner(job=7, user="ada")]
+    assert answers.requests == [ExplainJobToOwner(job=7, user="ada")]
 
 
 async def test_a_job_of_another_user_is_no_job(bus: Bus, url: str, checker: Checker) -> None:
@@ -88,7 +88,7 @@ async def test_no_other_token_and_no_other_number_gets_as_far_as_the_bus(
 
     assert statuses == [401] * len(tokens)
     assert numbers == [400] * 3
-    assert not answers.asked
+    assert not answers.requests
 
 
 async def test_a_user_who_asks_too_often_is_told_to_wait_and_others_are_answered(

@@ -9,7 +9,7 @@ from collections.abc import Generator
 import pytest
 
 from sunk_hook_gateway.testing.cluster import SCRIPTS, Cluster, until
-from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway
+from sunk_hook_gateway.testing.scripted import ScriptedAnswer, ScriptedGateway
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES
@@ -98,7 +98,7 @@ def test_jobs_of_all_kinds_start_after_a_long_lock_and_end_after_a_long_epilog(
 
 @pytest.mark.parametrize("answer", [(0, ""), (503, {"retry": True})], ids=["no answer", "try again"])
 def test_a_users_extra_keeps_no_node_for_a_gateway_that_does_not_answer(
-    cluster: Cluster, gateway: ScriptedGateway, answer: Said
+    cluster: Cluster, gateway: ScriptedGateway, answer: ScriptedAnswer
 ) -> None:
     gateway.by_path = {f"/v1/nodes/{cluster.first}/release": answer}
 

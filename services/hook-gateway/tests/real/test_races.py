@@ -5,12 +5,12 @@ from random import Random
 import pytest
 
 from sunk_hook_gateway.testing.cluster import Cluster, until
-from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway, refusal
+from sunk_hook_gateway.testing.scripted import ScriptedAnswer, ScriptedGateway, refusal
 from sunk_lab.config import from_environment
 
 pytestmark = [pytest.mark.lab, pytest.mark.faults]
 
-OVER: Said = (200, {"locked": False, "state": "CANCELLED"})
+OVER: ScriptedAnswer = (200, {"locked": False, "state": "CANCELLED"})
 REASON = "k8s: prolog pre-hook failed: ns/web (sunk:verify-undrain)"
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from sunk_hook_gateway.testing.cluster import Cluster, until
-from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway, refusal
+from sunk_hook_gateway.testing.scripted import ScriptedAnswer, ScriptedGateway, refusal
 
 pytestmark = pytest.mark.lab
 
@@ -143,7 +143,7 @@ def test_the_clusters_own_prolog_runs_on_a_locked_node_only(
     ],
 )
 def test_the_clusters_own_prolog_does_not_run_where_the_lock_is_refused(
-    cluster: Cluster, gateway: ScriptedGateway, answer: Said, options: tuple[str, ...], state: str
+    cluster: Cluster, gateway: ScriptedGateway, answer: ScriptedAnswer, options: tuple[str, ...], state: str
 ) -> None:
     cluster.add_own_prolog()
     gateway.by_path[f"/v1/nodes/{cluster.first}/prehook"] = answer

@@ -74,7 +74,7 @@ async def test_slurm_says_who_asks_and_the_terminal_obeys_no_text(
     ]
     assert (told.returncode, told.stderr) == (0, "")
     assert json.loads(read.stdout)[0]["because"] == WHY.because
-    assert answers.asked == [ExplainJobToOwner(job=7, user="daemon")] * 2
+    assert answers.requests == [ExplainJobToOwner(job=7, user="daemon")] * 2
 
 
 async def test_a_token_that_is_over_or_of_another_cluster_is_refused_in_a_sentence(
@@ -90,4 +90,4 @@ async def test_a_token_that_is_over_or_of_another_cluster_is_refused_in_a_senten
         (3, "sunkctl: the token has expired, or is not valid yet\n"),
         (3, "sunkctl: this Slurm cluster did not issue the token\n"),
     ]
-    assert not answers.asked
+    assert not answers.requests

@@ -5,16 +5,16 @@ import re
 import pytest
 
 from sunk_hook_gateway.testing.cluster import Cluster, until
-from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway
+from sunk_hook_gateway.testing.scripted import ScriptedAnswer, ScriptedGateway
 
 pytestmark = pytest.mark.lab
 
 WHY = "3 Pods have to leave node node01, the last by 14:05:10 UTC"
 LESS = "1 Pod has to leave node node01, the last by 14:05:10 UTC"
-HELD: Said = (202, {"locked": False})
+HELD: ScriptedAnswer = (202, {"locked": False})
 
 
-def said(text: str) -> Said:
+def said(text: str) -> ScriptedAnswer:
     return 202, {"locked": False, "say": text}
 
 

@@ -68,19 +68,19 @@ class SafeClient(Client):
         await super()._process_info(info, initial_connection)
 
 
-def why_not_open(address: Address, error: Exception, told: Exception) -> SubscriberError:
-    """Return our error for *error* of nats-py, which has *told* that of the connection."""
-    if "authorization" in f"{error} {told}".lower():
+def why_not_open(address: Address, error: Exception, cause: Exception) -> SubscriberError:
+    """Return our error for *error* of nats-py; *cause*: what it reported of the connection before."""
+    if "authorization" in f"{error} {cause}".lower():
         return RefusedError(
             f"NATS at {address.url} refuses user {address.user!r}: wrong user or password. "
             "A team in nats.subscribers of helm/sunk has the user subscriber-<team>, its password in the "
             "Secret sunk-nats-users under that name"
         )
-    if isinstance(told, NoTlsError):
-        return RefusedError(str(told))
-    if isinstance(told, ssl.SSLCertVerificationError):
+    if isinstance(cause, NoTlsError):
+        return RefusedError(str(cause))
+    if isinstance(cause, ssl.SSLCertVerificationError):
         return RefusedError(
-            f"the certificate of NATS is refused: {told.verify_message}. Set ca_file to a file with its "
+            f"the certificate of NATS is refused: {cause.verify_message}. Set ca_file to a file with its "
             "CA, and use a host in url that the certificate names"
         )
-    return UnreachableError(f"no NATS at {address.url}: {told or type(told).__name__}")
+    return UnreachableError(f"no NATS at {address.url}: {cause or type(cause).__name__}")

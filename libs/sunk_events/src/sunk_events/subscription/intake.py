@@ -74,7 +74,7 @@ class Intake(Generic[D]):
         self._span: dict[Place, None] = {}
         """What this session delivered, without the oldest as far as all of them are done."""
         self._done = Remembered[Place](remembered)
-        self._told = Remembered[str](remembered)
+        self._handled = Remembered[str](remembered)
         self._newest: datetime | None = None
 
     @property
@@ -137,11 +137,11 @@ class Intake(Generic[D]):
 
     def is_repeated(self, fact: str) -> bool:
         """Whether the fact of this id was handled already, as far as is remembered."""
-        return fact in self._told
+        return fact in self._handled
 
     def remember(self, fact: str) -> None:
         """Note the id of a fact that was handled."""
-        self._told.add(fact)
+        self._handled.add(fact)
 
     def _advance(self) -> None:
         while self._span and (oldest := next(iter(self._span))) not in self._held:

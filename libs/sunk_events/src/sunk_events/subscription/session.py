@@ -72,12 +72,12 @@ class Session:
         self._inbox = ""
         self._come: deque[Delivery] = deque()
         self._news = asyncio.Event()
-        self._asked = 0
+        self._requested = 0
         """How many of the last ask may still come."""
         self._expected = 1
         self._last: int | None = None
         """Number in the stream of the newest that came; None: numbers may be missing."""
-        self._said: Exception | None = None
+        self._last_error: Exception | None = None
         self._why: SubscriberError | None = None
         self._limit: asyncio.Timeout | None = None
         self._closing: asyncio.Future[None] | None = None
@@ -111,7 +111,7 @@ class Session:
                 self._inbox = self._client.new_inbox()
                 await self._client.subscribe(self._inbox, cb=self._receive)
         except (*_BROKEN, TimeoutError) as error:
-            raise why_not_open(self._address, error, self._said or error) from error
+            raise why_not_open(self._address, error, self._last_error or error) from error
 
     async def close(self) -> None:
         """End the connection, whatever state it is in, and even if we are cancelled meanwhile."""
@@ -148,8 +148,8 @@ class Session:
             kept = {name: value for name, value in found.config.items() if name not in filters}
             wanted = {**kept, **settings}
         if wanted != found.config:
-            asked = {"stream_name": self._stream, "config": {"name": self._consumer, **wanted}}
-            found = self._require(await self._ask(f"CREATE.{about}", msgspec.json.encode(asked)))
+            request = {"stream_name": self._stream, "config": {"name": self._consumer, **wanted}}
+            found = self._require(await self._ask(f"CREATE.{about}", msgspec.json.encode(request)))
         if not is_new and "filter_subjects" not in settings:
             self._last = found.ack_floor.stream_seq
         return found.created, is_new
@@ -183,10 +183,10 @@ class Session:
     async def deliveries(self, room: Callable[[], int]) -> list[Delivery]:
         """Return what has come, in order and at least one, asking for no more than there is *room* for."""
         while not self._come:
-            if not self._asked and (free := room()):
+            if not self._requested and (free := room()):
                 await self._ask_for(free)
             self._news.clear()
-            async with self._waiting("wait for messages of NATS", DEAD_S if self._asked else None):
+            async with self._waiting("wait for messages of NATS", DEAD_S if self._requested else None):
                 await self._news.wait()
         found = list(self._come)
         self._come.clear()
@@ -225,7 +225,7 @@ class Session:
     async def _ask_for(self, count: int) -> None:
         ask = {"batch": count, "expires": int(EXPIRES_S * 1e9), "idle_heartbeat": int(HEARTBEAT_S * 1e9)}
         subject = f"{API}.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
-        self._asked = count
+        self._requested = count
         try:
             await self._client.publish(subject, msgspec.json.encode(ask), reply=self._inbox)
         except _BROKEN as error:
@@ -235,7 +235,7 @@ class Session:
         if message.subject == self._inbox:
             self._heed(message.headers or {})
         elif _consumer_of(message) == (self._stream, self._consumer):
-            self._asked = max(0, self._asked - 1)
+            self._requested = max(0, self._requested - 1)
             self._come.append(Delivery(self, message))
         self._news.set()
 
@@ -245,7 +245,7 @@ class Session:
             case "100":
                 pass
             case "404" | "408":
-                self._asked = 0
+                self._requested = 0
             case status:
                 self._end(UnreachableError(f"NATS ended the pull: {status} {headers.get('Description', '')}"))
 
@@ -272,7 +272,7 @@ class Session:
 
     async def _note(self, error: Exception) -> None:
         """Take in what NATS, or nats-py, says of the connection."""
-        self._said = error
+        self._last_error = error
         if "permissions violation" in str(error).lower():
             self._end(
                 RefusedError(

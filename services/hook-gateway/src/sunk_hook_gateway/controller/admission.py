@@ -109,8 +109,8 @@ class Admission:
         admit_job(token, placement.token_sha256)
         return Admitted(placement=placement)
 
-    async def job(self, token: str, job: int, *, is_unplaced_heard: bool) -> Admitted:
-        """Let in the placeholder *job*, and one without a placement if *is_unplaced_heard*.
+    async def job(self, token: str, job: int, *, accepts_unplaced: bool) -> Admitted:
+        """Let in the placeholder *job*, and one without a placement if *accepts_unplaced*.
 
         Raises:
             AccessError: the token is another's, or the job no placeholder.
@@ -121,7 +121,7 @@ class Admission:
             return found
         if not self._placements.is_complete:
             raise TransientError("placements are not read yet")
-        if not is_unplaced_heard:
+        if not accepts_unplaced:
             raise AccessError(f"job {job} is no placeholder", status=NOT_FOUND)
         return Admitted()
 

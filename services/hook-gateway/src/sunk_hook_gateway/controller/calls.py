@@ -92,8 +92,8 @@ class Gateway:
         # waits, or is a gang's: its owner knows where that is.
         is_placeholder = self._locks.is_placeholder(node, body.job)
         if is_placeholder if placement is None else placement.node in {"", node}:
-            answer, is_told = await self._until_pod_gone(ReleasePlacement(job=body.job, node=node))
-            if answer == answers.RETRY and (placement is not None or is_told):
+            answer, is_answered = await self._until_pod_gone(ReleasePlacement(job=body.job, node=node))
+            if answer == answers.RETRY and (placement is not None or is_answered):
                 return answers.left(placement)  # By the lock alone anybody may look like a placeholder.
             if answer.content != {"gone": True}:
                 return answer
@@ -187,18 +187,18 @@ class Gateway:
     async def _until_pod_gone(self, request: ReleasePlacement) -> tuple[Answer, bool]:
         """Ask until the Pod is gone or the bound passes; return the answer, and whether anybody spoke."""
         deadline = anyio.current_time() + self._config.release_wait_s
-        answer, is_told = answers.RETRY, False
+        answer, is_answered = answers.RETRY, False
         with self._placements.notified_of(request.job) as notification:
             while (left_s := deadline - anyio.current_time()) > 0:
                 reply = await self._ask(request, timeout_s=left_s)
-                is_told = is_told or reply is not None
+                is_answered = is_answered or reply is not None
                 if reply is not None and not isinstance(reply, Later):
                     answer = answers.released(reply)
                     if answer.status not in {202, 503}:
-                        return answer, is_told
+                        return answer, is_answered
                 with anyio.move_on_after(min(pause_s(reply), left_s)):
                     await notification.wait()
-        return answer, is_told
+        return answer, is_answered
 
     async def _ask_until(self, request: Request, *, within_s: float) -> Reply | None:
         """Ask again while nobody knows, for *within_s* seconds."""

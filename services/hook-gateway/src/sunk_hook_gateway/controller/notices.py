@@ -53,7 +53,7 @@ class Notice:
         self._rounds = rounds
         self._node = node
         self._job = body.job
-        self._said = body.said
+        self._last_message = body.said
         self._due = float("inf") if body.said is None else anyio.current_time() + first_look_s(body)
 
     @property
@@ -66,14 +66,14 @@ class Notice:
         if self.due_in_s > 0:
             return ""
         found = self._text_of(self._node, self._job)
-        say = printable(found) if found else ""
+        message = printable(found) if found else ""
         wait_s = AGAIN_S
-        if found == "" and not self._said:
+        if found == "" and not self._last_message:
             wait_s = _LOOK_S  # Its Pods may not be known yet.
-        elif say and say != self._said:
+        elif message and message != self._last_message:
             wait_s = self._rounds.wait_s(anyio.current_time())
             if not wait_s:
-                return say
+                return message
         self._due = anyio.current_time() + wait_s
         return ""
 

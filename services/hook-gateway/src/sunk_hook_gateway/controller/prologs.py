@@ -31,7 +31,7 @@ LOOK_S: Final = 5.0
 """A prolog that waits for other components looks at them anew this often: Slurm may end one by itself."""
 LAST_S: Final = 1.5
 """So much is left of a call for its last question: its answer decides whether the node is drained."""
-SAY_S: Final = 8.0
+MESSAGE_S: Final = 8.0
 """A prolog whose call or deadline ends sooner says nothing: it would ask Slurm in its last seconds."""
 
 
@@ -120,8 +120,8 @@ class Prologs:
         with anyio.move_on_after(min(times.left_s, LOOK_S)):
             await self._locks.granted(others, since)
             return None
-        said = components.reason_of(self._locks.left(others, since))
-        return answers.retry(said) if anyio.current_time() < times.deadline else answers.kept_back(said)
+        reason = components.reason_of(self._locks.left(others, since))
+        return answers.retry(reason) if anyio.current_time() < times.deadline else answers.kept_back(reason)
 
     async def _locked(self, node: str, body: Prehook, times: _Times) -> Answer:
         """Return when the node is locked for the job, the job no longer runs, or the call has an end."""
@@ -131,8 +131,8 @@ class Prologs:
         with self._locks.notified_of(node) as notification:
             if body.waited_s and is_noted():
                 within_s = times.pause(reminder_s(node, times.waited_s))
-                if say := await _noted(notification, is_noted, within_s, times, notice):
-                    return answers.held(say)
+                if message := await _noted(notification, is_noted, within_s, times, notice):
+                    return answers.held(message)
             while times.left_s > 0:
                 reply = await self._ask(self._question(node, body, times), timeout_s=times.left_s)
                 if reply is not None and (answer := answers.acquired(reply)):
@@ -142,8 +142,8 @@ class Prologs:
                 if not is_noted():
                     await notification.wait_for(times.pause(pause_s(reply, times.waited_s)))
                 within_s = times.pause(reminder_s(node, times.waited_s))
-                if say := await _noted(notification, is_noted, within_s, times, notice):
-                    return answers.held(say)
+                if message := await _noted(notification, is_noted, within_s, times, notice):
+                    return answers.held(message)
         return await self._refuse(node, waiting) if times.is_kept else answers.HELD
 
     def _question(self, node: str, body: Prehook, times: _Times) -> AcquireLock:
@@ -184,9 +184,9 @@ async def _noted(
     """
     ends = anyio.current_time() + within_s
     while is_noted() and (left_s := ends - anyio.current_time()) > 0:
-        may_say = times.left_s > SAY_S
-        if may_say and (say := notice.take()):
-            return say
-        with anyio.move_on_after(min(left_s, notice.due_in_s) if may_say else left_s):
+        has_time = times.left_s > MESSAGE_S
+        if has_time and (message := notice.take()):
+            return message
+        with anyio.move_on_after(min(left_s, notice.due_in_s) if has_time else left_s):
             await notification.wait()
     return ""

@@ -60,9 +60,9 @@ HELD: Final = Answer(202, {"locked": False})
 """Not yet: the same call again, to any replica."""
 
 
-def held(say: str) -> Answer:
+def held(message: str) -> Answer:
     """Return `HELD`, with what the prolog shall tell who waits at a terminal."""
-    return Answer(202, {"locked": False, "say": printable(say)}) if say else HELD
+    return Answer(202, {"locked": False, "say": printable(message)}) if message else HELD
 
 
 def printable(text: str) -> str:
@@ -124,31 +124,31 @@ def in_the_way(waiting: LockWaiting | None, *, may_drain: bool) -> Answer:
 def prolog_action(refusal: Answer) -> str:
     """Return in a word what the prolog does that gets *refusal*."""
     content = refusal.content or {}
-    return next((deed for deed in ("drain", "hold") if content.get(deed)), "requeue")
+    return next((action for action in ("drain", "hold") if content.get(action)), "requeue")
 
 
-def kept_back(said: str) -> Answer:
+def kept_back(reason: str) -> Answer:
     """Return the refusal of a job that other nodes keep from its start: this one is as it should be."""
-    nobody: list[str] = []
-    return Answer(409, {"in_the_way": nobody, "reason": _reason(said), "drain": False, "hold": False})
+    no_pods: list[str] = []
+    return Answer(409, {"in_the_way": no_pods, "reason": _reason(reason), "drain": False, "hold": False})
 
 
 def drain_reason(waiting: LockWaiting | None) -> str:
     """Return the drain's reason: the first few Pods with what keeps them, in characters without quotes."""
     if waiting is None:
-        said = "the lock did not answer"
+        text = "the lock did not answer"
     elif not waiting.in_the_way:
-        said = "not locked in time"
+        text = "not locked in time"
     else:
         why = {one.pod: _kept(one) for one in waiting.blocking}
         shown = sorted(waiting.in_the_way)[:_SHOWN_PODS]
         more = len(waiting.in_the_way) - len(shown)
-        said = ", ".join(pod + why.get(pod, "") for pod in shown) + (f" and {more} more" if more else "")
-    return _reason(said)
+        text = ", ".join(pod + why.get(pod, "") for pod in shown) + (f" and {more} more" if more else "")
+    return _reason(text)
 
 
-def _reason(said: str) -> str:
-    head = f"{REASON_PREFIX}: {_UNSAFE.sub('_', said)}"
+def _reason(text: str) -> str:
+    head = f"{REASON_PREFIX}: {_UNSAFE.sub('_', text)}"
     return f"{head[: _REASON_MAX - len(VERIFY_TAG) - 1]} {VERIFY_TAG}"
 
 

@@ -32,7 +32,7 @@ from sunk_events.requests import (
     ReleasePlacement,
 )
 
-_ASKED: Final[dict[type[Event], type[Request]]] = {
+_REQUEST_BY_FACT: Final[dict[type[Event], type[Request]]] = {
     PrehookCalled: AcquireLock,
     ReleaseCalled: ReleaseLock,
     RebootCalled: RebootNode,
@@ -59,7 +59,7 @@ def about_hook(
     """Return the fact of a prolog's or an epilog's call."""
     return kind(
         id=_id(kind, outcome, node, job),
-        cause=question_id(_ASKED[kind], node, job),
+        cause=question_id(_REQUEST_BY_FACT[kind], node, job),
         source=outcome.source,
         subject=node,
         time=outcome.time,
@@ -73,7 +73,7 @@ def about_node(
     """Return the fact of a call about a node."""
     return kind(
         id=_id(kind, outcome, node),
-        cause=question_id(_ASKED[kind], node),
+        cause=question_id(_REQUEST_BY_FACT[kind], node),
         source=outcome.source,
         subject=node,
         time=outcome.time,
@@ -90,7 +90,7 @@ def about_job(
     """Return the fact of a call about a job; *node* is where its caller runs, where that is known."""
     return kind(
         id=_id(kind, outcome, job),
-        cause=question_id(_ASKED[kind], job),
+        cause=question_id(_REQUEST_BY_FACT[kind], job),
         source=outcome.source,
         subject=str(job),
         time=outcome.time,

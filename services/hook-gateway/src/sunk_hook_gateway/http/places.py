@@ -24,8 +24,8 @@ USER_BURST: Final = 10
 MAX_CHECKS: Final = 64
 MAX_CHECKS_PER_ADDRESS: Final = 32
 """Users' tokens that are being checked. All users of a login node have its address; each check is short."""
-MAX_STRANGERS: Final = 512
-MAX_STRANGERS_PER_ADDRESS: Final = 32
+MAX_UNKNOWN: Final = 512
+MAX_UNKNOWN_PER_ADDRESS: Final = 32
 
 
 class Places:

@@ -177,13 +177,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     answers: Mapping[int, str]
     handle: Callable[[Gateway, Call], Awaitable[Answer]]
     body: type[msgspec.Struct] | None = None
-    is_unplaced_heard: bool = False
+    accepts_unplaced: bool = False
     """Whether a job that has no placement may call: whose token it is the pod-scheduler knows then."""
     hung_up: Callable[[Gateway, Call], Awaitable[None]] | None = None
     """What to do when the caller went before it was answered."""
     fact: FactOf | None = None
     """Published after the answer, best effort."""
-    told: frozenset[int] = frozenset({200, 202, 409})
+    fact_statuses: frozenset[int] = frozenset({200, 202, 409})
     """The statuses that are worth a fact."""
 
 
@@ -209,7 +209,7 @@ ENDPOINTS: Final = (
         },
         handle=_prehook,
         fact=prehook_called,
-        told=frozenset({200, 409}),
+        fact_statuses=frozenset({200, 409}),
     ),
     Endpoint(
         name="release",
@@ -235,7 +235,7 @@ ENDPOINTS: Final = (
         },
         handle=_reboot,
         fact=reboot_called,
-        told=frozenset({200, 403}),
+        fact_statuses=frozenset({200, 403}),
     ),
     Endpoint(
         name="job_started",
@@ -255,7 +255,7 @@ ENDPOINTS: Final = (
         caller="job",
         summary="A placeholder must end: the call blocks until its Pod is gone, or a time limit passes",
         answers={200: _GONE, 202: _STILL, 503: _AGAIN},
-        is_unplaced_heard=True,
+        accepts_unplaced=True,
         handle=_release_job,
         fact=job_release_called,
     ),

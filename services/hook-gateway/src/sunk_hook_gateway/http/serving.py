@@ -29,8 +29,8 @@ from sunk_hook_gateway.hooks.answers import Answer
 from sunk_hook_gateway.hooks.facts import CallOutcome
 from sunk_hook_gateway.http.places import (
     MAX_CALLS_PER_JOB,
-    MAX_STRANGERS,
-    MAX_STRANGERS_PER_ADDRESS,
+    MAX_UNKNOWN,
+    MAX_UNKNOWN_PER_ADDRESS,
     Places,
     UserPlaces,
 )
@@ -64,7 +64,7 @@ class Serving:
         self._nodes = Places(config.max_calls, config.max_calls_per_node)
         self._jobs = Places(config.max_calls, MAX_CALLS_PER_JOB)
         self._users = UserPlaces()
-        self._strangers = Places(MAX_STRANGERS, MAX_STRANGERS_PER_ADDRESS)
+        self._unknown = Places(MAX_UNKNOWN, MAX_UNKNOWN_PER_ADDRESS)
         """Of those who are not let in yet, by their addresses."""
         self._open: set[anyio.CancelScope] = set()
         """Of each call that waits for its answer; a task beside it would cost more than the call."""
@@ -101,7 +101,7 @@ class Serving:
                 token, admitted = await self._let_in(endpoint, request)
                 with self._place(endpoint, request, admitted):
                     call = Call(request.path_params, token, admitted, await _body(request))
-                    with acting(f"call {endpoint.name}", request.url.path, UNKNOWN, is_asked=True):
+                    with acting(f"call {endpoint.name}", request.url.path, UNKNOWN, has_caller=True):
                         at = here("")
                         answer = await self._held_open(endpoint, request, call)
             except Refusal as refusal:
@@ -116,7 +116,7 @@ class Serving:
                 if not self._held:
                     self._idle.set()
             waited_s = time.perf_counter() - started
-            is_known = call is not None and not _is_stranger(endpoint, call.admitted)
+            is_known = call is not None and not _is_unknown(endpoint, call.admitted)
             if is_known and self._config.tls_cert_file and request.url.scheme == "http":
                 metrics.CALLS_WITHOUT_TLS.labels(endpoint.name).inc()
             is_line = is_known or self._is_line(endpoint, answer.status)
@@ -141,8 +141,8 @@ class Serving:
             return self._users.one(admitted.user)
         if endpoint.caller != "job":
             return self._nodes.one(admitted.caller.pod)
-        if _is_stranger(endpoint, admitted):
-            return self._strangers.one(_address(request))
+        if _is_unknown(endpoint, admitted):
+            return self._unknown.one(_address(request))
         return self._jobs.one(str(job_of(request.path_params)))
 
     async def _let_in(self, endpoint: Endpoint, request: Request) -> tuple[str, Admitted]:
@@ -162,14 +162,14 @@ class Serving:
         elif endpoint.caller == "job":
             job = job_of(request.path_params)
             found = self._admission.job_at_once(token, job)
-            wait = partial(self._admission.job, token, job, is_unplaced_heard=endpoint.is_unplaced_heard)
+            wait = partial(self._admission.job, token, job, accepts_unplaced=endpoint.accepts_unplaced)
         else:
             node = None if endpoint.caller == "any node" else str(request.path_params["node"])
             or_slurmctld = endpoint.caller == "node or slurmctld"
             found = self._admission.node_at_once(token, node, or_slurmctld=or_slurmctld)
             wait = partial(self._admission.node, token, node, or_slurmctld=or_slurmctld)
         if found is None:
-            waiting = self._users.checks if endpoint.caller == "user" else self._strangers
+            waiting = self._users.checks if endpoint.caller == "user" else self._unknown
             with (
                 waiting.one(_address(request)),
                 metrics.CALLS_NOT_LET_IN.track_inprogress(),
@@ -224,7 +224,7 @@ class Serving:
         self, endpoint: Endpoint, call: Call | None, answer: Answer, waited_s: float, at: Cause
     ) -> Response:
         background = None
-        if endpoint.fact is not None and call is not None and answer.status in endpoint.told:
+        if endpoint.fact is not None and call is not None and answer.status in endpoint.fact_statuses:
             background = BackgroundTask(self._publish, endpoint, call, answer, waited_s, at)
         if answer.content is None:
             return Response(status_code=answer.status, background=background)
@@ -267,8 +267,8 @@ async def _body(request: Request) -> bytes:
     return bytes(data)
 
 
-def _is_stranger(endpoint: Endpoint, admitted: Admitted) -> bool:
-    """Whether nobody here knows the caller's token: then its call is neither told nor logged each time."""
+def _is_unknown(endpoint: Endpoint, admitted: Admitted) -> bool:
+    """Whether the caller's token is unknown here: then its call is neither published nor logged each time."""
     return endpoint.caller == "job" and admitted.placement is None
 
 

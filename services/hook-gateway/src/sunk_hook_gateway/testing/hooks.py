@@ -140,15 +140,15 @@ async def forget_leaves(bus: Bus) -> None:
 
 
 class Answers:
-    """Gives its replies one after the other, the last one for ever; knows what was asked."""
+    """Gives its replies one after the other, the last one for ever; keeps the requests."""
 
     def __init__(self, *replies: Reply) -> None:
         self._replies = list(replies)
-        self.asked: list[Request] = []
+        self.requests: list[Request] = []
 
     async def __call__(self, request: Request) -> Reply:
         """Answer *request*."""
-        self.asked.append(request)
+        self.requests.append(request)
         return self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]
 
 

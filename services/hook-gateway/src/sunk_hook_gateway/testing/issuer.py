@@ -54,5 +54,5 @@ class Issuer:
             "kubernetes.io": to if bound == "" else bound,
             **claims,
         }
-        said = {name: value for name, value in payload.items() if value is not None}
-        return jwt.encode(said, self._key, algorithm="RS256", headers={"kid": self.kid})
+        content = {name: value for name, value in payload.items() if value is not None}
+        return jwt.encode(content, self._key, algorithm="RS256", headers={"kid": self.kid})

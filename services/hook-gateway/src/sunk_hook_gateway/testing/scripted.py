@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
-Said = tuple[int, object]
+ScriptedAnswer = tuple[int, object]
 """Status and body; status 0 closes the connection without an answer, a negative one in the middle of it."""
 
 
-YES: Final[Said] = (200, {"locked": True, "gone": True})
+YES: Final[ScriptedAnswer] = (200, {"locked": True, "gone": True})
 """What ends any call well."""
 
 
@@ -27,8 +27,8 @@ class ScriptedGateway(ThreadingHTTPServer):
         self._scheme = "http" if tls is None else "https"
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
-        self.answers: list[Said] = [YES]
-        self.by_path: dict[str, Said] = {}
+        self.answers: list[ScriptedAnswer] = [YES]
+        self.by_path: dict[str, ScriptedAnswer] = {}
         """For calls whose answer depends on who calls."""
         self.delays: dict[str, float] = {}
         """For how many seconds answers are held back, by path."""
@@ -53,7 +53,7 @@ class ScriptedGateway(ThreadingHTTPServer):
         """Where it listens."""
         return f"{self._scheme}://127.0.0.1:{self.server_port}"
 
-    def answer(self, path: str) -> Said:
+    def answer(self, path: str) -> ScriptedAnswer:
         """Return what to say to a call of *path*, when it may be said."""
         self.may_answer.wait()
         time.sleep(self.delays.get(path, 0.0))
@@ -108,7 +108,7 @@ def scripted_gateway(tls: ssl.SSLContext | None = None) -> Generator[ScriptedGat
         server.server_close()
 
 
-def refusal(*, drain: bool, hold: bool) -> Said:
+def refusal(*, drain: bool, hold: bool) -> ScriptedAnswer:
     """Return what a prolog is told at its deadline."""
     reason = "k8s: prolog pre-hook failed: ns/web (sunk:verify-undrain)"
     return 409, {"in_the_way": ["ns/web"], "reason": reason, "drain": drain, "hold": hold}
