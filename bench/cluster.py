@@ -148,7 +148,7 @@ def main() -> None:
         sizes(archive)
     if arguments.sizes_only:
         return
-    lab = KubeLab(config.number, folder=config.folder / "kube", cache=config.cache, say=say)
+    lab = KubeLab(config.number, folder=config.folder / "kube", cache=config.cache, report=say)
     if lab.is_up():
         raise LabError(f"lab {config.number} is up: ./task lab:down first, or set SUNK_LAB_NUMBER")
     try:

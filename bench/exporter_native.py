@@ -71,7 +71,7 @@ async def bench_native(sizes: Sizes, exporter: Exporter, headers: dict[str, str]
             SLURM_26_05,
             folder / "slurm",
             cache=from_environment().cache,
-            say=lambda _line: None,
+            report=lambda _line: None,
             nodes=1,
             records=sizes.nodes - 1,
             more=("MetricsType=metrics/openmetrics", f"MaxJobCount={sizes.jobs + 50_000}"),

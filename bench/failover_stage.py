@@ -165,7 +165,7 @@ async def staged(sizes: Sizes, folder: Path) -> AsyncGenerator[Stage]:
         release_of(sizes.slurm),
         folder / "slurm",
         cache=from_environment().cache,
-        say=lambda line: print(line, file=sys.stderr, flush=True),
+        report=lambda line: print(line, file=sys.stderr, flush=True),
         # As the NodeSet's Pods on the Nodes of the benchmark are called.
         nodes=NodeRange(count=NODES, first_port=0, prefix="gpu-000-0"),
         more=(*HOOKS, f"SlurmctldTimeout={sizes.slurmctld_timeout_s}"),

@@ -310,7 +310,7 @@ async def staged(sizes: Sizes, folder: Path) -> AsyncGenerator[Stage]:
         release_of(sizes.slurm),
         folder / "slurm",
         cache=from_environment().cache,
-        say=lambda _line: None,
+        report=lambda _line: None,
         nodes=2,
         records=NodeRange(
             count=records,

@@ -177,7 +177,7 @@ async def staged(sizes: Sizes, folder: Path) -> AsyncGenerator[Stage]:
         release_of(sizes.slurm),
         folder / "slurm",
         cache=from_environment().cache,
-        say=lambda line: print(line, file=sys.stderr, flush=True),
+        report=lambda line: print(line, file=sys.stderr, flush=True),
         nodes=NodeRange(count=sizes.nodes, first_port=0, cpus=CPUS, memory_mib=CPUS * 1000),
         more=("KillWait=30", f"MaxJobCount={sizes.jobs + sizes.beside + 50_000}"),
     )

@@ -172,7 +172,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="bench story", description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     rounds = int(parser.parse_args().rounds)
-    stack = Stack(from_environment(), say=lambda line: print(line, file=sys.stderr, flush=True))
+    stack = Stack(from_environment(), report=lambda line: print(line, file=sys.stderr, flush=True))
     was_up = stack.is_up()
     stack.up()
     try:

@@ -152,7 +152,7 @@ async def staged(sizes: Sizes, folder: Path) -> AsyncGenerator[Stage]:
         release_of(sizes.slurm),
         folder / "slurm",
         cache=from_environment().cache,
-        say=lambda line: print(line, file=sys.stderr, flush=True),
+        report=lambda line: print(line, file=sys.stderr, flush=True),
         nodes=sizes.slurmd,
         records=sizes.nodes - sizes.slurmd,
         more=(f"MaxJobCount={sizes.jobs + 50_000}",),

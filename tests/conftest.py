@@ -19,7 +19,7 @@ from sunk_lab.processes import environment
 def of_prometheus(name: str) -> Path:
     """Return one of the programs of Debian's package, or skip."""
     try:
-        return program(name, "prometheus", cache=from_environment().cache, say=print)
+        return program(name, "prometheus", cache=from_environment().cache, report=print)
     except LabError as error:
         pytest.skip(str(error))
 

@@ -76,8 +76,8 @@ def sequence(title: str, actors: Sequence[str], messages: Sequence[Message]) -> 
         for actor, x in at.items()
         for line in _box(names[actor], x, top, _COLUMN - 2 * _PAD, head - _PAD)
     ]
-    said = "; ".join(f"{number}. {spelled(message)}" for number, message in enumerate(messages, 1))
-    return _document(title, said, width, y + head, [*lives, *rows, *actor_boxes])
+    description = "; ".join(f"{number}. {spelled(message)}" for number, message in enumerate(messages, 1))
+    return _document(title, description, width, y + head, [*lives, *rows, *actor_boxes])
 
 
 def spelled(message: Message) -> str:
@@ -164,8 +164,8 @@ def ladder(title: str, states: Sequence[str], changes: Sequence[Change]) -> str:
                 )
         else:
             elements += _box([state], middle, top, 2 * half, height)
-    said = "; ".join(f"{change.before} to {change.after}: {change.text}" for change in changes)
-    return _document(title, said, width, y + _PAD, elements)
+    description = "; ".join(f"{change.before} to {change.after}: {change.text}" for change in changes)
+    return _document(title, description, width, y + _PAD, elements)
 
 
 class _Lane(msgspec.Struct):
@@ -326,12 +326,12 @@ def _wrapped(text: str, room: int) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def _document(title: str, said: str, width: float, height: float, elements: Iterable[str]) -> str:
+def _document(title: str, description: str, width: float, height: float, elements: Iterable[str]) -> str:
     drawn = "\n".join(elements)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_n(width)}" height="{_n(height)}" '
         f'viewBox="0 0 {_n(width)} {_n(height)}" role="img" aria-labelledby="title said">\n'
-        f'<title id="title">{escape(title)}</title>\n<desc id="said">{escape(said)}</desc>\n'
+        f'<title id="title">{escape(title)}</title>\n<desc id="said">{escape(description)}</desc>\n'
         f"<style>\n{_style(0)}@media (prefers-color-scheme: dark) {{\n{_style(1)}}}\n</style>\n"
         f'<rect class="ground" width="100%" height="100%"/>\n'
         f'<g font-family="{FONT}" font-size="12">\n{drawn}\n</g>\n</svg>\n'

@@ -46,10 +46,10 @@ def sunkctl_page() -> str:
 
 def _help_table(name: str, command: TyperCommand | TyperGroup) -> str:
     context = typer.Context(command, info_name=name)
-    told = (option.get_help_record(context) for option in command.get_params(context))
+    records = (option.get_help_record(context) for option in command.get_params(context))
     rows = [
         f"| `{names.replace('|', ' or ')}` | {_sentence(' '.join(text.split()))} |\n"
-        for names, text in filter(None, told)
+        for names, text in filter(None, records)
         if "--help" not in names
     ]
     return f"\n| argument | meaning |\n| --- | --- |\n{''.join(rows)}" if rows else ""

@@ -106,8 +106,8 @@ def changes() -> tuple[Change, ...]:
     """
     if wrong := {value for pair in KINDS for value in pair} ^ set(STATES[1:]):
         raise SystemExit(f"tools/gen_locks.py: these values of the lock are new, or no more: {wrong}")
-    told = (Change(before, after, NAMES[kind]) for (before, after), kind in KINDS.items())
-    return (Change(START, "false", "a Node with a NodeSet Pod"), *told)
+    listed = (Change(before, after, NAMES[kind]) for (before, after), kind in KINDS.items())
+    return (Change(START, "false", "a Node with a NodeSet Pod"), *listed)
 
 
 def pages() -> dict[Path, str]:

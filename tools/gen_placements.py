@@ -116,10 +116,10 @@ def changes() -> set[tuple[str, str]]:
     """Return each change of phase that a decision leads to."""
     found: set[tuple[str, str]] = set()
     for phase in (None, *get_args(PlacementPhase)):
-        for before, one, its_job, node, is_asked in product(
+        for before, one, its_job, node, is_requested in product(
             _placements(phase), PODS, JOBS, ("", SLURM_NODE), (False, True)
         ):
-            known = seen(one, before, its_job, announced_on=node, is_release_requested=is_asked)
+            known = seen(one, before, its_job, announced_on=node, is_release_requested=is_requested)
             action = decide(known, LATER, Limits())
             if isinstance(action, ReportLoss):  # What follows is decided once the loss is stored.
                 known = replace(known, placement=replace(action.state, lost=T0))

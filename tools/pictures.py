@@ -42,7 +42,7 @@ class Options(argparse.Namespace):
     folder: Path
 
 
-def _say(line: str) -> None:
+def _report(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
@@ -50,7 +50,7 @@ def _say(line: str) -> None:
 def prometheus(stack: Stack, cluster: str) -> Generator[httpx.Client]:
     """Scrape every service of *stack*; yields a client that asks."""
     host = urlsplit(stack.hooks_url).hostname
-    where = program("prometheus", "prometheus", cache=from_environment().cache, say=_say)
+    where = program("prometheus", "prometheus", cache=from_environment().cache, report=_report)
     with TemporaryDirectory() as folder:
         targets = [f"{host}:{port}" for port in PORTS.values()]
         server = Prometheus(Path(folder) / "prometheus", str(where), targets, cluster)
@@ -76,9 +76,9 @@ def live(stage: Stage, seconds: float) -> None:
         for name, step in {"queue": queue, **STEPS}.items():
             try:
                 step(stage)
-                _say(f"{name}: told, {max(end - time.monotonic(), 0):.0f} s left")
+                _report(f"{name}: told, {max(end - time.monotonic(), 0):.0f} s left")
             except LabError as error:
-                _say(f"{name}: did not hold: {error}")
+                _report(f"{name}: did not hold: {error}")
 
 
 def queue(stage: Stage) -> None:
@@ -94,13 +94,13 @@ def panels(http: httpx.Client, title: str, cluster: str, begin: float, end: floa
     """Return what the panels of a dashboard show between two moments."""
     found: list[Panel] = []
     for name, unit, query in DASHBOARDS[title]:
-        asked = {
+        params = {
             "query": restricted(query).replace("$cluster", cluster),
             "start": begin,
             "end": end,
             "step": STEP_S,
         }
-        answer = http.get("/api/v1/query_range", params=asked).raise_for_status().json()
+        answer = http.get("/api/v1/query_range", params=params).raise_for_status().json()
         series = answer["data"]["result"]
         found.append(Panel(name, unit, tuple(_line(one, name, begin) for one in series)))
     return found
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/pictures"))
     options = parser.parse_args(namespace=Options())
     cluster = "lab"
-    stack = Stack(from_environment(), say=_say)
+    stack = Stack(from_environment(), report=_report)
     try:
         stack.up()
         with prometheus(stack, cluster) as http:

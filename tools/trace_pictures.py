@@ -30,7 +30,7 @@ def main() -> None:
     with Collector() as collector:
         more = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_TRACES_SAMPLER_ARG": "1"}
         os.environ.update(more)  # noqa: TID251 - the services inherit it; no setting is read here.
-        stack = Stack(from_environment(), say=partial(print, file=sys.stderr, flush=True))
+        stack = Stack(from_environment(), report=partial(print, file=sys.stderr, flush=True))
         try:
             stack.up()
             STEPS["cordon"](Stage(stack))  # The first look of each service is slower than all others.

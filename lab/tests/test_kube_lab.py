@@ -210,7 +210,7 @@ def test_a_port_that_somebody_else_has_is_named(own_kube_lab: KubeLab) -> None:
 
 def test_a_lab_of_the_same_number_but_another_folder_is_left_alone(kube_lab: KubeLab, tmp_path: Path) -> None:
     cache = kube_lab.programs.parent.parent
-    other = KubeLab(kube_lab.network.number, folder=tmp_path / "kube", cache=cache, say=lambda _: None)
+    other = KubeLab(kube_lab.network.number, folder=tmp_path / "kube", cache=cache, report=lambda _: None)
 
     other.down()
     with pytest.raises(LabError, match="is in use, from"):

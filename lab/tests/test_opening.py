@@ -179,7 +179,7 @@ def test_the_opening_holds_on_real_servers_and_leaves_nothing(tmp_path: Path) ->
         pytest.skip("Slurm on this machine needs root")
     config = from_environment()
     lines: list[str] = []
-    first = FirstSlurm(config.slurm, tmp_path / "labs/opening", cache=config.cache, say=lines.append)
+    first = FirstSlurm(config.slurm, tmp_path / "labs/opening", cache=config.cache, report=lines.append)
 
     found = tell_opening(first, Narrator(lines.append), lambda: False)
 
@@ -196,7 +196,7 @@ def test_an_opening_in_vain_tells_no_step_and_leaves_nothing(tmp_path: Path) -> 
     if os.geteuid() != 0:
         pytest.skip("Slurm on this machine needs root")
     config = from_environment()
-    first = FirstSlurm(config.slurm, tmp_path / "labs/opening", cache=config.cache, say=lambda _line: None)
+    first = FirstSlurm(config.slurm, tmp_path / "labs/opening", cache=config.cache, report=lambda _line: None)
 
     assert tell_opening(first, Narrator(lambda _line: None), lambda: True) == []
     assert list(tmp_path.iterdir()) == []

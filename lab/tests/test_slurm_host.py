@@ -135,12 +135,12 @@ def test_stop_leaves_nothing_even_of_a_cluster_that_another_run_left(
 ) -> None:
     cache = from_environment().cache
     with running_slurm(release, nodes=1):  # Skips where it cannot run; and two at once do not meet.
-        left = HostSlurm(release, tmp_path / "lab", cache=cache, say=print, nodes=1)
+        left = HostSlurm(release, tmp_path / "lab", cache=cache, report=print, nodes=1)
         left.start()
         left.exec("sbatch", "--chdir=/", "--output=/dev/null", "--wrap", "sleep 600")
         assert remains(tmp_path / "lab")
 
-        HostSlurm(release, tmp_path / "lab", cache=cache, say=print).stop()
+        HostSlurm(release, tmp_path / "lab", cache=cache, report=print).stop()
 
     assert remains(tmp_path / "lab") == []
 
@@ -149,9 +149,9 @@ def test_a_start_over_leftovers_is_a_fresh_cluster(tmp_path: Path) -> None:
     cache = from_environment().cache
     with running_slurm(SLURM_26_05, nodes=1):
         pass
-    left = HostSlurm(SLURM_26_05, tmp_path / "lab", cache=cache, say=print, nodes=1)
+    left = HostSlurm(SLURM_26_05, tmp_path / "lab", cache=cache, report=print, nodes=1)
     left.start()
-    fresh = HostSlurm(SLURM_26_05, tmp_path / "lab", cache=cache, say=print, nodes=2)
+    fresh = HostSlurm(SLURM_26_05, tmp_path / "lab", cache=cache, report=print, nodes=2)
     try:
         fresh.start()
 
@@ -163,7 +163,7 @@ def test_a_start_over_leftovers_is_a_fresh_cluster(tmp_path: Path) -> None:
 def test_a_port_that_is_taken_is_one_clear_error(slurm_lab: HostSlurm, tmp_path: Path) -> None:
     port = slurm_lab.controller_port
     other = HostSlurm(
-        slurm_lab.release, tmp_path / "lab", cache=from_environment().cache, say=print, port=port
+        slurm_lab.release, tmp_path / "lab", cache=from_environment().cache, report=print, port=port
     )
 
     with pytest.raises(LabError, match=f"port {port} of 127.0.0.1 is taken"):

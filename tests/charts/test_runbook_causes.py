@@ -276,7 +276,7 @@ def _ids(release: Release) -> str:
 )
 def cluster(request: pytest.FixtureRequest) -> Generator[Cluster]:
     config = from_environment()
-    package = unpacked("libfaketime", cache=config.cache, say=print)
+    package = unpacked("libfaketime", cache=config.cache, report=print)
     with reserved_lab() as lab:
         made = Cluster(lab, nodes=NODES, slurm=request.param)
         made.libfaketime = next(package.glob("usr/lib/*/faketime/libfaketime.so.1")).read_bytes()

@@ -71,7 +71,7 @@ class Front:
 
 @pytest.fixture
 def front(tmp_path: Path) -> Generator[Front]:
-    require({"usr/bin/stunnel|usr/bin/stunnel4": "stunnel4"}, say=print)
+    require({"usr/bin/stunnel|usr/bin/stunnel4": "stunnel4"}, report=print)
     with ThreadingHTTPServer(("127.0.0.1", 0), Speaker) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()

@@ -112,7 +112,7 @@ def with_a_ledger(url: str, folder: Path) -> list[str | Path]:
 
 def in_go(url: str, folder: Path) -> list[str | Path]:
     settings = {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly", "CGO_ENABLED": "0"}
-    compiler = go.find(from_environment().cache, say=print)
+    compiler = go.find(from_environment().cache, report=print)
     run(compiler, "build", "-o", folder / "go", ".", cwd=EXAMPLES / "go", env=settings, timeout_s=600)
     return [folder / "go", url, "prod", USER]
 
@@ -204,7 +204,7 @@ def shell_lines() -> list[list[str]]:
 
 def nats_command(folder: Path) -> Path:
     """Return the command ``nats``, compiled in *folder*."""
-    compiler = go.find(from_environment().cache, say=print)
+    compiler = go.find(from_environment().cache, report=print)
     source = go.source(compiler, NATSCLI, NATSCLI_DIGEST, folder)
     go.compiled(compiler, source, "./nats", folder / "nats-command")
     return folder / "nats-command"

@@ -61,7 +61,7 @@ class Terminal:
 def terminal() -> Generator[Terminal]:
     """A terminal whose lab no other test uses, and which is down afterwards."""
     with reserved() as config:
-        lab = KubeLab(config.number, folder=config.folder / "kube", cache=config.cache, say=print)
+        lab = KubeLab(config.number, folder=config.folder / "kube", cache=config.cache, report=print)
         made = Terminal(config.number)
         try:
             yield made

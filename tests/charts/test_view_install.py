@@ -197,7 +197,7 @@ def _forms(data: bytes) -> list[str]:
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
     config = from_environment()
-    require({CHROMIUM.removeprefix("/"): "chromium"}, say=print)
+    require({CHROMIUM.removeprefix("/"): "chromium"}, report=print)
     with reserved_lab() as lab:
         made = Cluster(lab, nodes=(NODE,), slurm=request.param)
         archive = service_images.archive_of(["view"], config.cache, lambda _line: None)

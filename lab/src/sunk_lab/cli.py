@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return command(from_environment(), arguments)
     except LabError as error:
-        _say(f"error: {error}")
+        _report(f"error: {error}")
         return 1
     except KeyboardInterrupt:
         return 130
@@ -78,30 +78,30 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _kube(config: LabConfig) -> Kube:
-    return kube_of(config, _say)
+    return kube_of(config, _report)
 
 
 def _stack(config: LabConfig) -> Stack:
-    return Stack(config, say=_say)
+    return Stack(config, report=_report)
 
 
 def _first(config: LabConfig) -> FirstSlurm:
-    return FirstSlurm(config.slurm, config.folder / "opening", cache=config.cache, say=_say)
+    return FirstSlurm(config.slurm, config.folder / "opening", cache=config.cache, report=_report)
 
 
 def _prepare(config: LabConfig, arguments: argparse.Namespace) -> int:
     try:
         check_machine()
     except LabError as error:
-        _say(f"the lab cannot run here, its tests will be skipped: {error}")
+        _report(f"the lab cannot run here, its tests will be skipped: {error}")
         return 0
     _stack(config).prepare()
     for release in RELEASES:
-        image_of(release, config.cache, _say)
-        root_of(release, config.cache, _say, has_accounting=True)
-    service_images.prepare(config.cache, _say)
+        image_of(release, config.cache, _report)
+        root_of(release, config.cache, _report, has_accounting=True)
+    service_images.prepare(config.cache, _report)
     if arguments.services:  # Else the first test that installs a chart makes them, in its time.
-        service_images.archive_of(service_images.SERVICES, config.cache, _say)
+        service_images.archive_of(service_images.SERVICES, config.cache, _report)
     nats_image.archive_of(config.cache)
     return 0
 
@@ -125,7 +125,7 @@ def _down(config: LabConfig, _: argparse.Namespace) -> int:
 
 
 def _cluster(config: LabConfig, arguments: argparse.Namespace) -> int:
-    lab = KubeLab(config.number, folder=config.folder / "kube", cache=config.cache, say=_say)
+    lab = KubeLab(config.number, folder=config.folder / "kube", cache=config.cache, report=_report)
     if arguments.action == "down":
         return _down(config, arguments)
     if config.kubeconfig is not None:
@@ -133,7 +133,7 @@ def _cluster(config: LabConfig, arguments: argparse.Namespace) -> int:
     if _stack(config).status():
         raise LabError("this lab runs the story's services: ./task lab:down first, or set SUNK_LAB_NUMBER")
     made = Installation(lab, more=values_of(arguments.values))
-    install(made, config.cache, _say)
+    install(made, config.cache, _report)
     for line in made.how_to_look_around():
         _write(line)
     return 0
@@ -244,6 +244,6 @@ def _write(line: str) -> None:
     sys.stdout.flush()
 
 
-def _say(line: str) -> None:
+def _report(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from sunk_lab.errors import LabError
-from sunk_lab.kube.prerequisites import TO_MAKE_ROOTS, Say, require
+from sunk_lab.kube.prerequisites import TO_MAKE_ROOTS, Report, require
 from sunk_lab.locks import alone
 from sunk_lab.processes import run
 
@@ -57,11 +57,11 @@ class Recipe:
     @property
     def digest(self) -> str:
         """Return twelve hexadecimal digits that change with anything in the recipe."""
-        said = asdict(self)
-        script = said.pop("script")
+        fields = asdict(self)
+        script = fields.pop("script")
         if script:
-            said["script"] = script.read_text()
-        text = json.dumps([_LAYOUT, said, _LEFT_OUT, _APT_OPTIONS], sort_keys=True)
+            fields["script"] = script.read_text()
+        text = json.dumps([_LAYOUT, fields, _LEFT_OUT, _APT_OPTIONS], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -69,7 +69,7 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 """A blank, say, of a path in the kernel's list of mounts."""
 
 
-def root_of(recipe: Recipe, cache: Path, say: Say) -> Path:
+def root_of(recipe: Recipe, cache: Path, report: Report) -> Path:
     """Return the root of *recipe* in *cache*, made now unless it is there: about 20 s, 110 MB and more.
 
     Raises:
@@ -83,8 +83,8 @@ def root_of(recipe: Recipe, cache: Path, say: Say) -> Path:
         if not root.exists():
             new = cache / f".{root.name}.new"
             remove_unfinished(new)
-            require(TO_MAKE_ROOTS, say=say)
-            say(f"making a Debian {recipe.suite} root with {len(recipe.packages)} packages (about 20 s)")
+            require(TO_MAKE_ROOTS, report=report)
+            report(f"making a Debian {recipe.suite} root with {len(recipe.packages)} packages (about 20 s)")
             run(*_mmdebstrap(recipe, new, mirror()), timeout_s=_BUILD_TIMEOUT_S)
             _finish(recipe, new)
             new.rename(root)
@@ -157,8 +157,8 @@ def _finish(recipe: Recipe, root: Path) -> None:
     (root / "etc/hosts").touch()  # minbase has none, and files can only be mounted over files.
     (root / "etc/resolv.conf").write_text("")  # mmdebstrap copied the machine's.
     (root / "etc/hostname").write_text("localhost\n")
-    for told in (*(root / "etc/apt").glob("sources.list*"), root / "var/log/bootstrap.log"):
-        shutil.rmtree(told) if told.is_dir() else told.unlink(missing_ok=True)
+    for path in (*(root / "etc/apt").glob("sources.list*"), root / "var/log/bootstrap.log"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     for stale in (*(root / "var/lib/apt/lists").glob("*"), *(root / "var/cache/apt").glob("*")):
         shutil.rmtree(stale) if stale.is_dir() else stale.unlink()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from sunk_lab import debian
-from sunk_lab.kube.prerequisites import Say
+from sunk_lab.kube.prerequisites import Report
 from sunk_lab.processes import Processes, run, wait_for
 
 BASE: Final = "dc=lab"
@@ -51,13 +51,13 @@ class Directory:
         self._processes: Final = Processes(folder)
         self.url = ""
 
-    def start(self, say: Say) -> None:
+    def start(self, report: Report) -> None:
         """Start it; its root is made the first time.
 
         Raises:
             LabError: It does not start; names its log.
         """
-        root = debian.root_of(_RECIPE, self._cache / "openldap", say)
+        root = debian.root_of(_RECIPE, self._cache / "openldap", report)
         data = self._folder / "data"
         data.mkdir(parents=True, exist_ok=True)
         configuration = self._folder / "slapd.conf"

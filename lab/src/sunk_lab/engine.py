@@ -21,7 +21,7 @@ from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 from sunk_lab import nats_image
 from sunk_lab.debian import need_root
 from sunk_lab.errors import LabError
-from sunk_lab.kube.prerequisites import Say, require
+from sunk_lab.kube.prerequisites import Report, require
 from sunk_lab.processes import PATIENCE_S, Processes, wait_for
 
 _DOCKER_SOCKET: Final = Path("/var/run/docker.sock")
@@ -44,15 +44,15 @@ runtime = "runc"
 class EngineNats:
     """A nats-server in a container; its store goes with it."""
 
-    def __init__(self, folder: Path, *, cache: Path, say: Say) -> None:
+    def __init__(self, folder: Path, *, cache: Path, report: Report) -> None:
         """Describe it; `start` starts it.
 
         Args:
             folder: For the engine's own files, if we must start one.
             cache: Where the image is kept.
-            say: Hears what takes long.
+            report: Called with each step that takes long.
         """
-        self._folder, self._cache, self._say = folder.absolute(), cache, say
+        self._folder, self._cache, self._report = folder.absolute(), cache, report
         self._processes: Final = Processes(self._folder)
         self._socket_folder: Path | None = None
         self._container: DockerContainer | None = None
@@ -103,7 +103,7 @@ class EngineNats:
             self._socket_folder = None
 
     def _start_podman(self) -> str:
-        require(_PACKAGES, say=self._say)
+        require(_PACKAGES, report=self._report)
         need_root("podman as the lab uses it")
         self._folder.mkdir(parents=True, exist_ok=True)
         configuration = self._folder / "containers.conf"

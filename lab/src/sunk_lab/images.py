@@ -180,7 +180,7 @@ def _write_archive(
 
 
 def _image_config(digests: Sequence[str], config: ImageConfig) -> dict[str, object]:
-    said = {"User": config.user, "Labels": dict(config.labels)}
+    options = {"User": config.user, "Labels": dict(config.labels)}
     return {
         "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
         "os": "linux",
@@ -190,7 +190,7 @@ def _image_config(digests: Sequence[str], config: ImageConfig) -> dict[str, obje
             "Cmd": list(config.command) or None,
             "Env": [f"{name}={value}" for name, value in sorted(config.environment.items())],
             "ExposedPorts": {f"{port}/tcp": {} for port in config.ports},
-            **{name: value for name, value in said.items() if value},
+            **{name: value for name, value in options.items() if value},
         },
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},
         "history": [{"created": _NO_TIME, "created_by": "sunk-lab"} for _ in digests],

@@ -20,7 +20,7 @@ from sunk_lab.charts import helm_of, sunk_values
 from sunk_lab.errors import LabError
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.kube.nodes import number
-from sunk_lab.kube.prerequisites import Say
+from sunk_lab.kube.prerequisites import Report
 from sunk_lab.processes import wait_for
 from sunk_lab.slurm import cluster_images
 from sunk_lab.slurm.releases import SLURM_24_11, Release
@@ -121,8 +121,8 @@ class Installation:
 
     def drains(self) -> dict[str, str]:
         """Return why nodes are drained, by node."""
-        told = self.login("sinfo -h -N -o '%N|%E|%T'").splitlines()
-        rows = (line.split("|") for line in told)
+        lines = self.login("sinfo -h -N -o '%N|%E|%T'").splitlines()
+        rows = (line.split("|") for line in lines)
         return {node: reason for node, reason, state in rows if state.startswith("drain")}
 
     def slurmd_on(self, node: str) -> str:
@@ -175,12 +175,12 @@ class Installation:
         self.lab.start_node(node)
 
     def _last_words(self) -> str:
-        said = [self.kubectl("get", "pods", "-o", "wide")]
+        parts = [self.kubectl("get", "pods", "-o", "wide")]
         for name in self.uids("pod"):
             with contextlib.suppress(LabError):  # Not every container has begun to speak.
                 log = self.kubectl("logs", name, "--all-containers", "--prefix", "--tail=8")
-                said.append(log)
-        return "\n".join(said)
+                parts.append(log)
+        return "\n".join(parts)
 
     def kubectl(self, *args: str) -> str:
         """Run kubectl in the namespace of Slurm."""
@@ -199,30 +199,30 @@ class Installation:
         return json.loads(self.kubectl("get", kind, "-o", "json"))["items"]
 
 
-def install(made: Installation, cache: Path, say: Say) -> None:
+def install(made: Installation, cache: Path, report: Report) -> None:
     """Bring the lab up with both charts on it, of the code as it is now; Slurm's nodes are idle afterwards.
 
     What is there already is upgraded.
     """
-    archives = images(cache, say, made.slurm)
+    archives = images(cache, report, made.slurm)
     made.lab.up(nodes=max(map(number, made.nodes)))
     made.lab.load(*archives)
     made.make_namespaces()
     began = time.monotonic()
     for name, step in (("sunk", made.install_sunk), ("slurm", made.install_slurm)):
         step()
-        say(f"release {name} is ready, {time.monotonic() - began:.1f} s")
+        report(f"release {name} is ready, {time.monotonic() - began:.1f} s")
     made.await_idle()
-    say(f"Slurm's nodes are idle, {time.monotonic() - began:.1f} s after the first helm install")
+    report(f"Slurm's nodes are idle, {time.monotonic() - began:.1f} s after the first helm install")
 
 
-def images(cache: Path, say: Say, release: Release = SLURM_24_11) -> tuple[Path, ...]:
+def images(cache: Path, report: Report, release: Release = SLURM_24_11) -> tuple[Path, ...]:
     """Return the archives of every image that both charts need, made now unless they are there."""
     return (
         nats_image.archive_of(cache),
-        service_images.archive_of(list(service_images.SERVICES), cache, say),
-        cluster_images.slurm_image_of(release, cache, say),
-        cluster_images.database_image_of(cache, say),
+        service_images.archive_of(list(service_images.SERVICES), cache, report),
+        cluster_images.slurm_image_of(release, cache, report),
+        cluster_images.database_image_of(cache, report),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from sunk_lab.kube import go
-from sunk_lab.kube.prerequisites import Say
+from sunk_lab.kube.prerequisites import Report
 from sunk_lab.locks import alone
 
 VERSION: Final = "v7.15.6"
@@ -16,7 +16,7 @@ _DIGEST: Final = "h1:4xZOFvyGysSUxdrEVyLjo+NduqGHbGV9bLE8XD49IJM="
 """Of the module, as go.sum has it."""
 
 
-def build(cache: Path, say: Say) -> Path:
+def build(cache: Path, report: Report) -> Path:
     """Return the program; compile it first if this machine has not yet.
 
     Raises:
@@ -26,10 +26,10 @@ def build(cache: Path, say: Say) -> Path:
     folder = cache / f"oauth2-proxy-{VERSION}-{digest}"
     program = folder / "oauth2-proxy"
     cache.mkdir(parents=True, exist_ok=True)
-    compiler = go.find(cache, say)
+    compiler = go.find(cache, report)
     with alone(folder.with_name(f"{folder.name}.lock")):
         if not program.exists():
-            say(f"compiling oauth2-proxy {VERSION}, once")
+            report(f"compiling oauth2-proxy {VERSION}, once")
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             new = program.with_suffix(".new")

@@ -47,7 +47,7 @@ class Issuer(Served):
         """How many tokens were issued for one before."""
         self._client = client
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        self._asked: dict[str, tuple[dict[str, str], dict[str, object]]] = {}
+        self._requests: dict[str, tuple[dict[str, str], dict[str, object]]] = {}
         self._renewable: dict[str, dict[str, object]] = {}
         """The claims of each refresh token that was not used yet."""
         issuer = self
@@ -89,7 +89,7 @@ class Issuer(Served):
                 return _json({"keys": [{**public, "kid": _KEY_ID, "alg": "RS256", "use": "sig"}]})
             case "/authorize":
                 code = secrets.token_urlsafe()
-                self._asked[code] = dict(query), self.claims
+                self._requests[code] = dict(query), self.claims
                 back = urlencode({"code": code, "state": query["state"]})
                 return 302, {"Location": f"{query['redirect_uri']}?{back}"}, b""
             case "/token":
@@ -119,16 +119,16 @@ class Issuer(Served):
                 return _REFUSED, _JSON, b'{"error": "invalid_grant"}'
             self.renewals += 1
             return self._issued(known, {}, is_renewable=True)
-        asked, claims = self._asked.pop(query["code"])
+        requested, claims = self._requests.pop(query["code"])
         digest = hashlib.sha256(query["code_verifier"].encode()).digest()
-        if base64.urlsafe_b64encode(digest).decode().rstrip("=") != asked["code_challenge"]:
+        if base64.urlsafe_b64encode(digest).decode().rstrip("=") != requested["code_challenge"]:
             return _REFUSED, {}, b"another verifier"
-        nonce: dict[str, object] = {"nonce": asked["nonce"]} if "nonce" in asked else {}
-        return self._issued(claims, nonce, is_renewable="offline_access" in asked["scope"].split())
+        nonce: dict[str, object] = {"nonce": requested["nonce"]} if "nonce" in requested else {}
+        return self._issued(claims, nonce, is_renewable="offline_access" in requested["scope"].split())
 
     def _issued(self, claims: dict[str, object], more: dict[str, object], *, is_renewable: bool) -> Reply:
         moment = int(time.time())
-        said = {
+        payload = {
             "iss": self.url,
             "aud": self._client[0],
             "iat": moment,
@@ -137,7 +137,7 @@ class Issuer(Served):
             **more,
         }
         found = {
-            "id_token": jwt.encode(said, self._key, algorithm="RS256", headers={"kid": _KEY_ID}),
+            "id_token": jwt.encode(payload, self._key, algorithm="RS256", headers={"kid": _KEY_ID}),
             "access_token": secrets.token_urlsafe(),
             "token_type": "Bearer",
             "expires_in": self.lifetime_s,

@@ -24,7 +24,7 @@ def reserved_lab() -> Generator[KubeLab]:
     than a test may.
     """
     with reserved() as config:
-        lab = KubeLab(config.number, folder=config.folder / "kube", cache=config.cache, say=_silent)
+        lab = KubeLab(config.number, folder=config.folder / "kube", cache=config.cache, report=_silent)
         if not lab.is_built():
             pytest.fail("the lab's programs are not built: run ./task lab:prepare")
         try:
@@ -40,7 +40,7 @@ def reserved_stack(*, is_audited: bool = False, is_encrypted: bool = False) -> G
     *is_audited*: as in `KubeLab.up`. *is_encrypted*: as in `Stack`.
     """
     with reserved() as config:
-        stack = Stack(config, say=_silent, is_encrypted=is_encrypted)
+        stack = Stack(config, report=_silent, is_encrypted=is_encrypted)
         try:
             stack.up(is_audited=is_audited)
             yield stack
@@ -59,7 +59,7 @@ def reserved() -> Generator[LabConfig]:
     with reserved_number(found.cache) as number:
         config = replace(found, number=number, kubeconfig=None)
         # What a killed test run left under this number: a Kubernetes alone, or all that runs beside one.
-        Stack(config, say=_silent).down()
+        Stack(config, report=_silent).down()
         yield config
 
 

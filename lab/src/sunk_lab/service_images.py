@@ -20,7 +20,7 @@ from typing import Final
 from sunk_lab import debian, images
 from sunk_lab.errors import LabError
 from sunk_lab.images import Image, ImageConfig, Tree, write_images
-from sunk_lab.kube.prerequisites import Say
+from sunk_lab.kube.prerequisites import Report
 from sunk_lab.locks import alone
 from sunk_lab.processes import environment, run
 
@@ -58,16 +58,16 @@ def tag(service: str) -> str:
     return f"{REGISTRY}/{repository(service)}:{version()}"
 
 
-def prepare(cache: Path, say: Say) -> None:
+def prepare(cache: Path, report: Report) -> None:
     """Make what takes long and seldom changes: the layer that all have in common.
 
     Raises:
         LabError: It cannot be made here; says why.
     """
-    debian.root_of(_recipe(), cache / "python", say)
+    debian.root_of(_recipe(), cache / "python", report)
 
 
-def archive_of(services: Sequence[str], cache: Path, say: Say) -> Path:
+def archive_of(services: Sequence[str], cache: Path, report: Report) -> Path:
     """Return a docker archive of the images of *services* below *cache*, made now unless it is there.
 
     Raises:
@@ -77,11 +77,11 @@ def archive_of(services: Sequence[str], cache: Path, say: Say) -> Path:
     archive = cache / "images" / f"services-{version()}-{name}.tar"
     if archive.exists():
         return archive
-    base = debian.root_of(_recipe(), cache / "python", say)
+    base = debian.root_of(_recipe(), cache / "python", report)
     archive.parent.mkdir(parents=True, exist_ok=True)
     with alone(cache / "images" / f"services-{name}.lock"):
         if not archive.exists():
-            say(f"making the images of {', '.join(services)}")
+            report(f"making the images of {', '.join(services)}")
             with tempfile.TemporaryDirectory(dir=cache, prefix=".services-") as work:
                 _write(archive, services, base, Path(work))
             _forget_old(archive.parent.glob(f"services-*-{name}.tar"))
@@ -152,9 +152,9 @@ def _write_bill_of_materials(service: str, file: Path) -> None:
     """Write what *service* is made of, in the form of CycloneDX, without what differs each time."""
     form = ("--format", "cyclonedx1.5", "--output-file", file)
     run(_uv(), "export", "--quiet", "--project", _SOURCE, "--package", f"sunk-{service}", "--no-dev", *form)
-    told = json.loads(file.read_text())
-    del told["serialNumber"], told["metadata"]["timestamp"]
-    file.write_text(json.dumps(told, indent=2))
+    bill = json.loads(file.read_text())
+    del bill["serialNumber"], bill["metadata"]["timestamp"]
+    file.write_text(json.dumps(bill, indent=2))
 
 
 def _recipe() -> debian.Recipe:

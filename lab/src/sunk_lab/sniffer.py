@@ -82,10 +82,10 @@ def sniffing(folder: Path) -> Generator[Capture]:
         yield made
     finally:
         processes.kill(_NAME, signal.SIGTERM, patience_s=_PATIENCE_S)
-    told = _told(file)
-    if not told.exists():
+    count_file = _told(file)
+    if not count_file.exists():
         raise LabError(f"the sniffer did not end by itself, see {processes.log_of(_NAME)}")
-    made.streams, made.lost = read(file.read_bytes()), int(told.read_text())
+    made.streams, made.lost = read(file.read_bytes()), int(count_file.read_text())
 
 
 def read(data: bytes) -> dict[Way, bytes]:

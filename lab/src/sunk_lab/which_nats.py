@@ -18,5 +18,5 @@ def nats_of(config: LabConfig, folder: Path, processes: Processes | None = None,
         # testcontainers takes half a second to import, and most runs never need it.
         from sunk_lab.engine import EngineNats  # noqa: PLC0415
 
-        return EngineNats(folder, cache=config.cache, say=lambda _line: None)
+        return EngineNats(folder, cache=config.cache, report=lambda _line: None)
     return NatsServer(folder, processes, extra=extra)

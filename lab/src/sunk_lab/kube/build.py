@@ -19,7 +19,7 @@ from typing import Final
 
 from sunk_lab.errors import LabError
 from sunk_lab.kube import go
-from sunk_lab.kube.prerequisites import TO_BUILD, Say, require
+from sunk_lab.kube.prerequisites import TO_BUILD, Report, require
 from sunk_lab.locks import alone
 from sunk_lab.processes import environment, run
 
@@ -114,7 +114,7 @@ def key(sources: Path = SOURCES) -> str:
     return f"{kubernetes_version(sources)}-{digest.hexdigest()[:12]}"
 
 
-def build(cache: Path, say: Say) -> Path:
+def build(cache: Path, report: Report) -> Path:
     """Return the folder of the programs; compile them first if this machine has not yet.
 
     Raises:
@@ -123,47 +123,47 @@ def build(cache: Path, say: Say) -> Path:
     programs = cache / "kube" / key()
     if programs.is_dir():
         return programs
-    require(TO_BUILD, say=say)
-    compiler = go.find(cache, say)
+    require(TO_BUILD, report=report)
+    compiler = go.find(cache, report)
     with alone(programs.with_name(f"{programs.name}.lock")):
         if not programs.is_dir():  # Another run may just have built them.
-            _build(programs, compiler, say)
+            _build(programs, compiler, report)
     return programs
 
 
-def _build(programs: Path, compiler: Path, say: Say) -> None:
+def _build(programs: Path, compiler: Path, report: Report) -> None:
     began = time.monotonic()
     new = programs.with_name(f"{programs.name}.new")
     shutil.rmtree(new, ignore_errors=True)  # Go's own cache keeps what a killed run had compiled.
     new.mkdir(parents=True)
-    say(f"building Kubernetes {kubernetes_version()} from source, once: 8 to 13 minutes on two cores")
+    report(f"building Kubernetes {kubernetes_version()} from source, once: 8 to 13 minutes on two cores")
     longest, *others = targets(kubernetes_version())
     with ThreadPoolExecutor(2) as pool:  # While one links, on one core, the other compiles.
         jobs = [
-            pool.submit(_compile, (longest,), new, compiler, say),
-            pool.submit(_compile, tuple(others), new, compiler, say),
+            pool.submit(_compile, (longest,), new, compiler, report),
+            pool.submit(_compile, tuple(others), new, compiler, report),
         ]
         for job in jobs:
             job.result()
     for name in PROGRAMS:
         (new / name).symlink_to(MULTICALL)
     new.rename(programs)
-    say(f"built {1 + len(others)} programs in {time.monotonic() - began:.0f} s")
+    report(f"built {1 + len(others)} programs in {time.monotonic() - began:.0f} s")
 
 
-def _compile(some: tuple[Target, ...], folder: Path, compiler: Path, say: Say) -> None:
+def _compile(some: tuple[Target, ...], folder: Path, compiler: Path, report: Report) -> None:
     for target in some:
         began = time.monotonic()
-        say(f"compiling {target} …")
+        report(f"compiling {target} …")
         log = folder.parent / "log" / f"{target.name}.log"
         counts: list[int] = []
         with ThreadPoolExecutor(1) as beside:
             total = beside.submit(_packages, target, compiler)
             for packages in _compiling(target, folder, compiler, log):
                 counts.append(packages)
-                told = progress(counts, total.result() if total.done() else 0)
-                say(f"compiling {target} … {told}, {time.monotonic() - began:.0f} s")
-        say(f"compiled {target}  {time.monotonic() - began:.0f} s")
+                text = progress(counts, total.result() if total.done() else 0)
+                report(f"compiling {target} … {text}, {time.monotonic() - began:.0f} s")
+        report(f"compiled {target}  {time.monotonic() - began:.0f} s")
 
 
 def progress(counts: Sequence[int], total: int) -> str:
@@ -176,12 +176,12 @@ def progress(counts: Sequence[int], total: int) -> str:
     done, recent = counts[-1], counts[-_LOOKS:]
     if not total:
         return f"{done} packages"
-    told = f"{done} of {total} packages"
+    text = f"{done} of {total} packages"
     made = recent[-1] - recent[0]
     if made < _FEW or done >= total:
-        return told
+        return text
     minutes = math.ceil((total - done) / made * _STILL_S * (len(recent) - 1) / 60)
-    return f"{told}, about {minutes} minute{'s' * (minutes != 1)} left"
+    return f"{text}, about {minutes} minute{'s' * (minutes != 1)} left"
 
 
 def _packages(target: Target, compiler: Path) -> int:

@@ -25,7 +25,7 @@ import yaml
 from sunk_lab.kube import control_plane, go
 from sunk_lab.kube.certificates import Authority
 from sunk_lab.kube.place import Place, write
-from sunk_lab.kube.prerequisites import Say
+from sunk_lab.kube.prerequisites import Report
 from sunk_lab.locks import alone
 from sunk_lab.processes import run, wait_for
 
@@ -107,30 +107,30 @@ def key(controller: Controller) -> str:
     return f"{controller.name}-{controller.version}-{digest}"
 
 
-def build(controller: Controller, programs: Path, cache: Path, say: Say) -> Path:
+def build(controller: Controller, programs: Path, cache: Path, report: Report) -> Path:
     """Return the folder of the program and its manifests; compile it first if this machine has not yet.
 
     Args:
         controller: What to compile.
         programs: The folder of the lab's kubectl.
         cache: Where the folder is kept.
-        say: Called with each step.
+        report: Called with each step.
 
     Raises:
         LabError: The module cannot be had or is another one, or does not compile.
     """
     folder = cache / "controllers" / key(controller)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    compiler = go.find(cache, say)
+    compiler = go.find(cache, report)
     with alone(folder.with_name(f"{folder.name}.lock")):
         if not folder.is_dir():
-            _build(controller, folder, programs / "kubectl", compiler, say)
+            _build(controller, folder, programs / "kubectl", compiler, report)
     return folder
 
 
-def _build(controller: Controller, folder: Path, kubectl: Path, compiler: Path, say: Say) -> None:
+def _build(controller: Controller, folder: Path, kubectl: Path, compiler: Path, report: Report) -> None:
     began = time.monotonic()
-    say(f"compiling {controller.name} {controller.version}, once")
+    report(f"compiling {controller.name} {controller.version}, once")
     new = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir()
@@ -140,7 +140,7 @@ def _build(controller: Controller, folder: Path, kubectl: Path, compiler: Path, 
     manifests = run(kubectl, "kustomize", ".", cwd=source / "config" / "default")
     (new / _MANIFESTS).write_text(manifests)
     new.rename(folder)
-    say(f"compiled {controller.name} {controller.version}  {time.monotonic() - began:.0f} s")
+    report(f"compiled {controller.name} {controller.version}  {time.monotonic() - began:.0f} s")
 
 
 def start(place: Place, controller: Controller, folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import NoReturn
 from sunk_lab.config import LabConfig
 from sunk_lab.errors import LabError
 from sunk_lab.kube.lab import KubeLab
-from sunk_lab.kube.prerequisites import Say
+from sunk_lab.kube.prerequisites import Report
 from sunk_lab.processes import ProcessStatus, run
 
 
@@ -81,11 +81,11 @@ class ExistingKube:
 Kube = KubeLab | ExistingKube
 
 
-def kube_of(config: LabConfig, say: Say) -> Kube:
+def kube_of(config: LabConfig, report: Report) -> Kube:
     """Return the cluster that the settings choose; starts nothing."""
     if config.kubeconfig is not None:
         return ExistingKube(config.kubeconfig)
-    return KubeLab(config.number, folder=config.folder / "kube", cache=config.cache, say=say)
+    return KubeLab(config.number, folder=config.folder / "kube", cache=config.cache, report=report)
 
 
 def _refuse(what: str) -> NoReturn:

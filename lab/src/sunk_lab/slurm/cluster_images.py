@@ -10,7 +10,7 @@ from typing import Final
 
 from sunk_lab import debian
 from sunk_lab.images import ImageConfig, Keep, write_root_image
-from sunk_lab.kube.prerequisites import Say
+from sunk_lab.kube.prerequisites import Report
 from sunk_lab.locks import alone
 from sunk_lab.slurm.releases import SLURM_24_11, Release
 from sunk_lab.slurm.roots import PLACEHOLDER_USER
@@ -31,19 +31,19 @@ _PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 _VOLATILE: Final = ("proc/", "sys/", "dev/", "run/", "tmp/", "etc/ssh/ssh_host_")
 
 
-def slurm_image_of(release: Release, cache: Path, say: Say) -> Path:
+def slurm_image_of(release: Release, cache: Path, report: Report) -> Path:
     """Return the docker archive of Slurm's image below *cache*, made now unless it is there.
 
     Raises:
         LabError: It cannot be made here; says why.
     """
-    root = debian.root_of(_slurm_recipe(release), cache / "slurm", say)
+    root = debian.root_of(_slurm_recipe(release), cache / "slurm", report)
     tag = f"{REGISTRY}/{SLURM}:{release.version}"
     config = ImageConfig(entrypoint=("/usr/bin/tini", "--"), environment={"PATH": _PATH})
-    return _archive(root, tag, config, say, _belongs_into_image)
+    return _archive(root, tag, config, report, _belongs_into_image)
 
 
-def database_image_of(cache: Path, say: Say) -> Path:
+def database_image_of(cache: Path, report: Report) -> Path:
     """Return the docker archive of the database's image below *cache*, made now unless it is there.
 
     Raises:
@@ -55,7 +55,7 @@ def database_image_of(cache: Path, say: Say) -> Path:
         users=(debian.User(name="mysql", uid=999, home="/var/lib/mysql"),),
         folders=("/var/lib/mysql", "/run/mysqld"),
     )
-    root = debian.root_of(recipe, cache / "mariadb", say)
+    root = debian.root_of(recipe, cache / "mariadb", report)
     config = ImageConfig(
         entrypoint=("/usr/bin/tini", "--"),
         environment={"PATH": _PATH},
@@ -65,7 +65,7 @@ def database_image_of(cache: Path, say: Say) -> Path:
     tag = f"{REGISTRY}/{DATABASE}:{DATABASE_VERSION}"
     # mariadb-dump comes with scripts that need Perl; nothing of the charts does.
     return _archive(
-        root, tag, config, say, lambda path: _belongs_into_image(path) and "perl" not in str(path)
+        root, tag, config, report, lambda path: _belongs_into_image(path) and "perl" not in str(path)
     )
 
 
@@ -85,13 +85,13 @@ def _slurm_recipe(release: Release) -> debian.Recipe:
     )
 
 
-def _archive(root: Path, tag: str, config: ImageConfig, say: Say, keep: Keep) -> Path:
+def _archive(root: Path, tag: str, config: ImageConfig, report: Report, keep: Keep) -> Path:
     """Return the archive of the image *tag*; another configuration is another archive."""
     digest = hashlib.sha256(repr((tag, config)).encode()).hexdigest()[:8]
     archive = root.with_name(f"{root.name}-{digest}.image.tar")
     with alone(archive.with_suffix(".lock")):
         if not archive.exists():
-            say(f"packing the image {tag}")
+            report(f"packing the image {tag}")
             write_root_image(archive, tag=tag, root=root, config=config, keep=keep)
     return archive
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from sunk_lab.debian import need_root
 from sunk_lab.errors import LabError
-from sunk_lab.kube.prerequisites import Say, unpacked
+from sunk_lab.kube.prerequisites import Report, unpacked
 from sunk_lab.ports import check_free, free_ports, give_back, is_open
 from sunk_lab.processes import Processes, run, wait_for
 from sunk_lab.slurm import accounting
@@ -94,7 +94,7 @@ class HostSlurm:
         folder: Path,
         *,
         cache: Path,
-        say: Say,
+        report: Report,
         name: str = "lab",
         port: int = 0,
         nodes: NodeRange | int = 2,
@@ -112,7 +112,7 @@ class HostSlurm:
             release: Which Slurm.
             folder: Its own; made by `start`, removed by `stop`.
             cache: Where roots are kept.
-            say: Hears what takes long.
+            report: Called with each step that takes long.
             name: The cluster's name.
             port: The first of its ports; 0: some that are free.
             nodes: What slurm.conf names, or just how many; others may register themselves.
@@ -127,7 +127,7 @@ class HostSlurm:
         self.release: Final = release
         self.name: Final = name
         self._folder: Final = folder.absolute()
-        self._cache, self._say = cache, say
+        self._cache, self._report = cache, report
         self._port = port
         self._nodes: Final = nodes if isinstance(nodes, NodeRange) else NodeRange(count=nodes, first_port=0)
         more_nodes = (
@@ -200,7 +200,7 @@ class HostSlurm:
             LabError: Not root, a port taken, or a daemon that does not start; names its log.
         """
         need_root("Slurm on this machine")
-        root = root_of(self.release, self._cache, self._say, has_accounting=self._has_accounting)
+        root = root_of(self.release, self._cache, self._report, has_accounting=self._has_accounting)
         self.stop()  # What a killed run left.
         self._port = self._port or free_ports(self._port_count)
         check_free(self._port, self._port + 1, self._accounting_port)
@@ -399,7 +399,7 @@ class HostSlurm:
         for index in range(self._nodes.gpus):  # slurmd counts device files, and only those.
             os.mknod(folder / f"gpu/{index}", 0o020666, os.makedev(1, 3))
         if self._has_own_clock:
-            package = unpacked("libfaketime", cache=self._cache, say=self._say)
+            package = unpacked("libfaketime", cache=self._cache, report=self._report)
             shutil.copy(next(package.rglob("libfaketimeMT.so.1")), folder / "etc/libfaketime.so")
             self.set_clock_ahead(0)
         if self._has_accounting:

@@ -259,11 +259,11 @@ def _rest_server(slurm: PodSlurm) -> Manifest:
 
 def _pod(slurm: PodSlurm, name: str, container: Manifest, volumes: list[Manifest]) -> Manifest:
     # A change of these is a new Pod; of the keys only their hash is told.
-    told = repr((sorted(_slurm_files(slurm).items()), slurm.keys))
+    content = repr((sorted(_slurm_files(slurm).items()), slurm.keys))
     return {
         "metadata": {
             "labels": _labels(name),
-            "annotations": {"checksum/config": hashlib.sha256(told.encode()).hexdigest()},
+            "annotations": {"checksum/config": hashlib.sha256(content.encode()).hexdigest()},
         },
         "spec": {
             "automountServiceAccountToken": False,

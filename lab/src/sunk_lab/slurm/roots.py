@@ -5,7 +5,7 @@ from typing import Final
 
 from sunk_lab import debian
 from sunk_lab.images import ImageConfig, write_root_image
-from sunk_lab.kube.prerequisites import Say
+from sunk_lab.kube.prerequisites import Report
 from sunk_lab.locks import alone
 from sunk_lab.slurm.releases import Release
 
@@ -54,28 +54,28 @@ def recipe_of(release: Release, *, has_accounting: bool = False) -> debian.Recip
     )
 
 
-def root_of(release: Release, cache: Path, say: Say, *, has_accounting: bool = False) -> Path:
+def root_of(release: Release, cache: Path, report: Report, *, has_accounting: bool = False) -> Path:
     """Return the root of *release* below *cache*, made now unless it is there.
 
     Raises:
         LabError: It cannot be made here; says why.
     """
-    return debian.root_of(recipe_of(release, has_accounting=has_accounting), cache / "slurm", say)
+    return debian.root_of(recipe_of(release, has_accounting=has_accounting), cache / "slurm", report)
 
 
-def image_of(release: Release, cache: Path, say: Say) -> Path:
+def image_of(release: Release, cache: Path, report: Report) -> Path:
     """Return the docker archive of `Release.image` below *cache*, made now unless it is there.
 
     Raises:
         LabError: Its root cannot be made here; says why.
     """
-    root = root_of(release, cache, say)
+    root = root_of(release, cache, report)
     archive = root.with_name(f"{root.name}.image.tar")
     if archive.exists():
         return archive
     with alone(archive.with_suffix(".lock")):
         if not archive.exists():
-            say(f"packing the image {release.image}")
+            report(f"packing the image {release.image}")
             config = ImageConfig(
                 entrypoint=("/usr/bin/tini", "--"), environment={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
             )

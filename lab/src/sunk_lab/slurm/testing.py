@@ -43,7 +43,7 @@ def running_slurm(
             release,
             Path(folder) / "lab",
             cache=cache,
-            say=lambda _line: None,
+            report=lambda _line: None,
             nodes=nodes,
             records=records,
             prolog_epilog_timeout_s=prolog_epilog_timeout_s,

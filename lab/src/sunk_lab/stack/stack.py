@@ -44,7 +44,9 @@ _UNREADY: Final = frozenset({"NOT_RESPONDING", "DOWN", "UNKNOWN", "DRAIN"})
 class Stack:
     """One stack, by its lab's number."""
 
-    def __init__(self, config: LabConfig, *, say: Callable[[str], None], is_encrypted: bool = False) -> None:
+    def __init__(
+        self, config: LabConfig, *, report: Callable[[str], None], is_encrypted: bool = False
+    ) -> None:
         """Describe it. *is_encrypted*: its own NATS and the hook gateway speak TLS, and nothing else."""
         if config.kubeconfig is not None:
             raise LabError(
@@ -52,10 +54,10 @@ class Stack:
                 "(an existing cluster serves the tests of single services)"
             )
         self._config = config
-        self._say = say
+        self._report = report
         self._release = config.slurm
         self._folder = config.folder / "stack"
-        self._lab = KubeLab(config.number, folder=config.folder / "kube", cache=config.cache, say=say)
+        self._lab = KubeLab(config.number, folder=config.folder / "kube", cache=config.cache, report=report)
         self._processes = Processes(self._folder)
         self._authority = Authority(self._folder / "tls") if is_encrypted else None
         self._nats = nats_of(config, self._folder / "nats", self._processes, extra=self._nats_extra())
@@ -113,9 +115,9 @@ class Stack:
     def prepare(self) -> None:
         """Build what the stack is made of, at the same time; nothing if it is there."""
         # What both halves need, before they run side by side: there is one package manager.
-        require({**TO_RUN, **TO_MAKE_ROOTS}, say=self._say)
+        require({**TO_RUN, **TO_MAKE_ROOTS}, report=self._report)
         with ThreadPoolExecutor(2) as pool:
-            image = pool.submit(image_of, self._release, self._config.cache, self._say)
+            image = pool.submit(image_of, self._release, self._config.cache, self._report)
             self._lab.build()
             image.result()
 
@@ -141,15 +143,15 @@ class Stack:
             self._authority.issue("nats", "nats", names="IP:127.0.0.1")
             self._authority.issue("gateway", "gateway", names=f"IP:{self._lab.network.host}")
         self._nats.start()
-        self._say(f"NATS is at {self.nats_url}")
+        self._report(f"NATS is at {self.nats_url}")
         self._lab.up(nodes=NODES, is_audited=is_audited)
-        self._lab.load(image_of(self._release, self._config.cache, self._say))
+        self._lab.load(image_of(self._release, self._config.cache, self._report))
         self._furnish()
-        self._say(f"slurmctld and slurmrestd are ready after {time.monotonic() - began:.1f} s")
+        self._report(f"slurmctld and slurmrestd are ready after {time.monotonic() - began:.1f} s")
         self.services.start_all()
         self.kube.apply(manifests.nodeset(CLUSTER, SLURM_NAMESPACE, slurmd_pod_template(self._pod_slurm)))
         wait_for(f"every Slurm node to be idle; {self._why()}", self._are_nodes_idle, pause_s=0.05)
-        self._say(f"{NODES - 1} Slurm nodes are idle after {time.monotonic() - began:.1f} s")
+        self._report(f"{NODES - 1} Slurm nodes are idle after {time.monotonic() - began:.1f} s")
 
     def down(self) -> None:
         """End and remove everything, however much of it there is."""

@@ -52,26 +52,26 @@ class DemoStage(Stage):
 def tell(stack: Stack, narrator: Narrator, before: int) -> list[Told]:
     """Show every step, also after one that failed, and return how they went; *before*: number shown."""
     stage = DemoStage(stack, narrator)
-    told: list[Told] = []
+    results: list[Told] = []
     if not before:
         narrator.say(HOW_TO_READ)
     with Tail(stack.nats_url_of(OTHER_TEAMS), narrator.fact):
         for number, (name, step) in enumerate(STEPS.items(), before + 1):
             narrator.say(f"\n{number} of {before + len(STEPS)}  {TITLES[name]}")
-            told.append(told_of(name, partial(step, stage), narrator))
-    return told
+            results.append(told_of(name, partial(step, stage), narrator))
+    return results
 
 
-def table(told: list[Told]) -> list[str]:
+def table(results: list[Told]) -> list[str]:
     """Return the timings as lines, aligned."""
     rows = [
         (step.name if first else "", timing.what, f"{timing.seconds * 1000:9.0f} ms")
-        for step in told
+        for step in results
         for first, timing in [(index == 0, timing) for index, timing in enumerate(step.timings)]
     ]
     width = max((len(what) for _, what, _ in rows), default=0)
     lines = [f"{name:<9}{what:<{width}}{took}" for name, what, took in rows]
-    return lines + [f"{step.name:<9}failed: {step.problem}" for step in told if step.problem]
+    return lines + [f"{step.name:<9}failed: {step.problem}" for step in results if step.problem]
 
 
 def demo(stack: Stack, first: FirstSlurm, narrator: Narrator, *, keep: bool) -> int:
@@ -79,24 +79,24 @@ def demo(stack: Stack, first: FirstSlurm, narrator: Narrator, *, keep: bool) -> 
 
     *first*: what is shown while the stack is built, if it has to be.
     """
-    began, told = time.monotonic(), list[Told]()
+    began, results = time.monotonic(), list[Told]()
     try:
         first.down()  # What a demo that was killed has left.
         if not stack.is_built():
-            told += meanwhile(stack.prepare, partial(tell_opening, first, narrator), narrator)
+            results += meanwhile(stack.prepare, partial(tell_opening, first, narrator), narrator)
         stack.up()
         narrator.say(f"NATS, Kubernetes, Slurm and the services run ({time.monotonic() - began:.0f} s).")
-        on_all = tell(stack, narrator, sum(step.name in OPENING for step in told))
-        failed_before = [step for step in told if step.problem]
-        told += on_all
+        on_all = tell(stack, narrator, sum(step.name in OPENING for step in results))
+        failed_before = [step for step in results if step.problem]
+        results += on_all
         narrator.say("\nHow long each reaction took:")
         for line in table([*failed_before, *on_all]):  # Without the first ones, the end fits on one screen.
             narrator.say(f"  {line}")
-        failed = [step.name for step in told if step.problem]
+        failed = [step.name for step in results if step.problem]
         if failed:
             narrator.say(f"These steps failed: {', '.join(failed)}. The logs are in {stack.logs}.")
         else:
-            narrator.say(f"All {len(told)} steps worked. The demo took {time.monotonic() - began:.0f} s.")
+            narrator.say(f"All {len(results)} steps worked. The demo took {time.monotonic() - began:.0f} s.")
         if not keep:
             narrator.say(NEXT)
         else:

@@ -50,9 +50,9 @@ it is. After that the demo starts all servers and shows the other steps, which t
 class FirstSlurm:
     """A Slurm on the machine with the two services that need nothing else."""
 
-    def __init__(self, release: Release, folder: Path, *, cache: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, release: Release, folder: Path, *, cache: Path, report: Callable[[str], None]) -> None:
         self.folder: Final = folder
-        self.slurm: Final = HostSlurm(release, folder / "slurm", cache=cache, say=say, name=CLUSTER)
+        self.slurm: Final = HostSlurm(release, folder / "slurm", cache=cache, report=report, name=CLUSTER)
         self._processes: Final = Processes(folder / "services")
         self._nats: Final = NatsServer(folder / "nats", self._processes)
         self._facts: Final[list[tuple[str, Object]]] = []
@@ -158,9 +158,9 @@ def drained(first: FirstSlurm, show: Show) -> list[Timing]:
     slurm, node = first.slurm, first.slurm.node_names[0]
     slurm.exec("scontrol", "update", f"nodename={node}", "state=drain", f"reason={REASON}")
     took = first.await_fact(f"slurm.node.{node}.drained")
-    told = dig_text(first.fact(f"slurm.node.{node}.drained"), "data", "reason")
-    if told != REASON:
-        raise StoryError(f"{node}: Slurm drains it for {REASON!r}, the event on NATS says {told!r}")
+    reason = dig_text(first.fact(f"slurm.node.{node}.drained"), "data", "reason")
+    if reason != REASON:
+        raise StoryError(f"{node}: Slurm drains it for {REASON!r}, the event on NATS says {reason!r}")
     show(
         f"{node} is drained in Slurm. With Kubernetes, its Pod and its Node would show it too",
         slurm.exec("sinfo", "-h", "-N", "-o", "%N %T %E"),
@@ -185,7 +185,7 @@ STEPS: Final[Mapping[str, OpeningStep]] = {"job": job, "drained": drained, "scra
 
 def tell_opening(first: FirstSlurm, narrator: Narrator, is_in_vain: Callable[[], bool]) -> list[Told]:
     """Tell what needs no Kubernetes and return how it went; *is_in_vain*: the rest cannot follow any more."""
-    told: list[Told] = []
+    results: list[Told] = []
 
     def saw(subject: str, event: Object) -> None:
         first.saw(subject, event)
@@ -205,29 +205,29 @@ def tell_opening(first: FirstSlurm, narrator: Narrator, is_in_vain: Callable[[],
                 if is_in_vain():
                     break
                 narrator.say(f"\n{number} of {len(STEPS) + len(STEPS_OF_ALL)}  {TITLES[name]}")
-                told.append(told_of(name, lambda step=step: step(first, show), narrator))
+                results.append(told_of(name, lambda step=step: step(first, show), narrator))
     except LabError as error:
         narrator.say(f"  ✗ {error}")
-        told.append(Told("opening", 0.0, (), str(error)))
+        results.append(Told("opening", 0.0, (), str(error)))
     finally:
         first.down()
-    return told
+    return results
 
 
 def meanwhile(
-    prepare: Callable[[], None], tell: Callable[[Callable[[], bool]], list[Told]], narrator: Narrator
+    prepare: Callable[[], None], opening: Callable[[Callable[[], bool]], list[Told]], narrator: Narrator
 ) -> list[Told]:
     """Run *prepare* in the background and tell meanwhile; return how that went, once both are done.
 
-    *tell* can ask whether *prepare* has failed.
+    *opening* can ask whether *prepare* has failed.
 
     Raises:
         LabError: *prepare* failed.
     """
     with ThreadPoolExecutor(1) as pool:
         prepared = pool.submit(prepare)
-        told = tell(lambda: prepared.done() and prepared.exception() is not None)
+        results = opening(lambda: prepared.done() and prepared.exception() is not None)
         if not prepared.done():
             narrator.say(WAITS)
         prepared.result()
-    return told
+    return results

@@ -107,10 +107,10 @@ class Stage(Scene):
 
     def end_program(self, pod: Object, exit_code: int) -> None:
         """Have the program of *pod*, which waits for the file /tmp/end, exit with what it holds."""
-        deed = f"echo {exit_code} >/tmp/told; mv /tmp/told /tmp/end"
+        command = f"echo {exit_code} >/tmp/told; mv /tmp/told /tmp/end"
         try:
             self.stack.exec_in(
-                manifests.NAMESPACE, dig_text(pod, "metadata", "name"), "/bin/bash", "-c", deed
+                manifests.NAMESPACE, dig_text(pod, "metadata", "name"), "/bin/bash", "-c", command
             )
         except LabError as error:
             if "exit code 137" not in str(error):  # The program, and so its container, may end before mv has.

@@ -190,15 +190,15 @@ def train(stage: Scene, midway: Midway = nothing) -> list[Timing]:
         raise StoryError(f"job {job}, over two nodes: {_seen(stage, job)}")
     name = str(ended.get("batch_host"))
     leader = next(node for node in stage.nodes if node.node == name)
-    told = sorted(stage.in_slurmd(leader, "cat", f"{SPOOL}/trained-{job}").splitlines())
+    lines = sorted(stage.in_slurmd(leader, "cat", f"{SPOOL}/trained-{job}").splitlines())
     good = [
         [f"rank {rank} of 2 on {node} met at {name}: sum 3" for rank, node in enumerate((name, other.node))]
         for other in stage.nodes
         if other != leader
     ]
-    if told not in good:
-        raise StoryError(f"the ranks of job {job}, over two nodes, did not meet at {name}: {told}")
-    stage.show(f"The ranks of job {job} on two nodes have met: {'; '.join(told)}", *stage.nodes)
+    if lines not in good:
+        raise StoryError(f"the ranks of job {job}, over two nodes, did not meet at {name}: {lines}")
+    stage.show(f"The ranks of job {job} on two nodes have met: {'; '.join(lines)}", *stage.nodes)
     for node in stage.nodes:
         do.unlocked(node)
     return [Timing("job on two nodes submitted → its ranks have met, the job has ended", to_end)]

@@ -36,10 +36,10 @@ class Witness:
 
     def _watch(self) -> None:
         while not self._stop.is_set():
-            asked = time.time()
+            requested_at = time.time()
             try:
                 if self._is_there():
-                    self.last_seen = asked
+                    self.last_seen = requested_at
             except (LabError, OSError):
                 pass  # A question that failed proves nothing either way.
             time.sleep(PAUSE_S)

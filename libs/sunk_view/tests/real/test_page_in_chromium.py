@@ -206,7 +206,7 @@ class Stage:
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Generator[Stage]:
     folder = tmp_path_factory.mktemp("page")
-    require({"usr/bin/chromium": "chromium"}, say=print)
+    require({"usr/bin/chromium": "chromium"}, report=print)
     expect.set_options(timeout=PATIENCE_MS)
     with (
         reserved_lab() as lab,

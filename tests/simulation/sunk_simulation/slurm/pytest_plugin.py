@@ -47,7 +47,7 @@ class HostSlurm:
         folder: Path,
         *,
         cache: Path,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
         name: str = "lab",
         port: int = 0,
         nodes: NodeRange | int = 2,
