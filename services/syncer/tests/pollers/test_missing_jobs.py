@@ -48,6 +48,8 @@ class Slurm(QuietSlurm):
         self.refused = 0
         self.held_up: anyio.Event | None = None
         """The next look at job 1 finds nothing, and says so only once this is set."""
+        self.later_looks: anyio.Event | None = None
+        """The looks at job 1 after that one are answered only once this is set: its turn comes at once."""
 
     async def job_states(self) -> dict[int, KnownJob]:
         listed = () if self.is_lost else tuple(self.jobs)
@@ -65,6 +67,8 @@ class Slurm(QuietSlurm):
             held_up, self.held_up = self.held_up, None
             await held_up.wait()
             return None
+        if job == 1 and self.later_looks is not None:
+            await self.later_looks.wait()
         return one_job(job, *self.state_of(job)) if job in self.jobs and not self.is_lost else None
 
 
@@ -161,7 +165,7 @@ async def test_one_look_that_finds_nothing_forgets_no_job_whose_state_cannot_be_
 async def test_a_list_that_is_not_believed_does_not_say_that_a_job_is_gone(nats: NatsServer) -> None:
     slurm = Slurm()
     async with watching(nats, slurm) as (watch, view):
-        slurm.held_up = held_up = anyio.Event()
+        slurm.held_up, slurm.later_looks = held_up, later_looks = anyio.Event(), anyio.Event()
         watch.look(1)
         await until(lambda: slurm.held_up is None)
         await watch.poll()  # It was asked for later than the look, has the job, and is believed.
@@ -170,6 +174,7 @@ async def test_a_list_that_is_not_believed_does_not_say_that_a_job_is_gone(nats:
         slurm.is_lost = True
         await watch.poll()
         looks = slurm.jobs_looked_at
+        later_looks.set()
         watch.look(1)
         await until(lambda: slurm.jobs_looked_at > looks)
         await anyio.sleep(0.3)  # Whoever would end it now has done so.
