@@ -223,9 +223,10 @@ async def measure(stage: Stage, name: str, part: Part, bare_s: float) -> None:
         await part.clean_up(stage)
         await stage.start_all()
     words = await stage.job_words(stage.job)
-    require(
-        holds="RUNNING" in words, claim=f"a job runs on after {name}: it is {' '.join(words) or 'unknown'}"
-    )
+    claim = f"a job runs on after {name}: it is {' '.join(words) or 'unknown'}"
+    if not words:
+        claim = "\n".join((claim, *stage.recovered()))
+    require(holds="RUNNING" in words, claim=claim)
     emit(
         f"failover.{name.replace('-', '_')}",
         len(took),

@@ -122,6 +122,22 @@ class Stage:
         found = await self.asked(lambda client: client.job(job))
         return found.job_state if found is not None else ()
 
+    def recovered(self) -> list[str]:
+        """Return what the logs of both slurmctld say of the jobs that they had after a start."""
+        words = (
+            "job state",
+            "Recovered information",
+            "Old state possible",
+            "REQUEST_CONTROL",
+            "_shutdown_bu",
+        )
+        return [
+            f"{file.stem}: {line}"
+            for file in sorted(self.slurm.logs.glob("slurmctld*.log"))
+            for line in file.read_text(errors="replace").splitlines()
+            if any(word in line for word in words)
+        ]
+
     async def stream_leader(self) -> NatsServer:
         """Return the NATS server that leads the stream by which a cordon reaches the syncer."""
         stream = subjects.bucket_stream(subjects.bucket(CLUSTER, KubePodState))
