@@ -138,7 +138,9 @@ async def slurmrestd(stage: Stage) -> Shot:
 
 
 async def slurmctld(stage: Stage) -> Shot:
-    """Kill the slurmctld that leads."""
+    """Kill the slurmctld that leads, once it has stored jobs: it does so some seconds after they came."""
+    file = stage.slurm.state / "job_state"
+    await until(lambda: file.exists() and JOB.name.encode() in file.read_bytes(), within_s=WITHIN_S)
     return partial(stage.slurm.kill_daemon, "slurmctld")
 
 
