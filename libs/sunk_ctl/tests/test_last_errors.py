@@ -14,10 +14,12 @@ from sunk_ctl.last_errors import (
     LINE_CHARS,
     LastError,
     LastErrors,
+    Leader,
     StatusReport,
     last_error,
-    newest,
+    leaders,
 )
+from sunk_events.view import ClusterStatus, ServiceRow, Status
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -66,17 +68,22 @@ def error(service: str, pod: str, ago_s: float = 0, cluster: str = "lab", text: 
     return LastError(service=service, cluster=cluster, pod=f"slurm/{pod}", at=at, error=text)
 
 
-def test_of_the_replicas_of_a_service_the_newest_error_counts() -> None:
-    found = newest(
-        [
-            error("sunk-syncer", "a", ago_s=9),
-            error("sunk-syncer", "b"),
-            error("sunk-syncer", "c", cluster="other", ago_s=60),
-            error("sunk-hook-gateway", "d"),
-        ]
+def cluster(name: str, leaders: dict[str, str]) -> ClusterStatus:
+    services = tuple(ServiceRow(service=service, leader=leader) for service, leader in leaders.items())
+    return ClusterStatus(
+        cluster=name, nodes={}, locks={}, jobs={}, waits={}, placements={}, gangs=0, services=services
     )
 
-    assert [one.pod for one in found] == ["slurm/d", "slurm/b", "slurm/c"]
+
+def test_the_pods_of_the_leaders_are_named_each_once() -> None:
+    controller = {"nodeset-controller": "nodeset-controller-sunk-nodeset-controller-7d-x-1"}
+    red = cluster("red", controller | {"syncer": "syncer-slurm-syncer-6d5f-b-17"})
+    blue = cluster("blue", controller | {"syncer": "", "pod-scheduler": "pod-scheduler-../x?y=z-1"})
+
+    assert leaders(Status(clusters=(red, blue))) == (
+        Leader(service="nodeset-controller", pod="sunk-nodeset-controller-7d-x"),
+        Leader(service="syncer", pod="slurm-syncer-6d5f-b", cluster="red"),
+    )
 
 
 def test_people_see_the_errors_and_which_logs_they_may_not_read() -> None:

@@ -35,9 +35,9 @@ SERVICES: Final = frozenset(
 """The label by which the charts name them."""
 _PORTS: Final = ("metrics", "http")
 """Names of the container ports that serve figures; the first that a Pod has."""
-CLUSTER_LABEL: Final = "sunk.coreweave.com/cluster"
-NAME_LABEL: Final = "app.kubernetes.io/name"
-OWN: Final = {"labelSelector": f"{OF_CHARTS['labelSelector']},!{LABEL_NODESET}"}
+_CLUSTER: Final = "sunk.coreweave.com/cluster"
+_NAME: Final = "app.kubernetes.io/name"
+_OWN: Final = {"labelSelector": f"{OF_CHARTS['labelSelector']},!{LABEL_NODESET}"}
 """Selects Pods of the charts that are of no NodeSet: there may be thousands of those."""
 _AT_ONCE: Final = 8
 _APISERVICES: Final = "/apis/apiregistration.k8s.io/v1/apiservices"
@@ -122,7 +122,9 @@ async def examined(cluster: Cluster, wanted: Sequence[str], apart_s: float) -> D
             for kind in WORKLOADS
             async for one in items_of(cluster, f"/apis/apps/v1/namespaces/{namespace}/{kind}", OF_CHARTS)
         ]
-        pods = [one for namespace in namespaces async for one in items_of(cluster, PODS.path(namespace), OWN)]
+        pods = [
+            one for namespace in namespaces async for one in items_of(cluster, PODS.path(namespace), _OWN)
+        ]
     except SunkError as error:
         raise of_kubernetes(error, "") from error
     if not workloads:
@@ -201,7 +203,7 @@ def _target(pod: Json) -> _Target | None:
     """Return where *pod* tells its figures; None: it is of no service, or does not run."""
     metadata = part(pod, "metadata")
     labels = part(metadata, "labels")
-    service = str(labels.get(NAME_LABEL, ""))
+    service = str(labels.get(_NAME, ""))
     if (
         service not in SERVICES
         or part(pod, "status").get("phase") != "Running"
@@ -217,4 +219,4 @@ def _target(pod: Json) -> _Target | None:
     if found is None:
         return None
     where = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
-    return _Target(*where, service, str(labels.get(CLUSTER_LABEL, "")), found)
+    return _Target(*where, service, str(labels.get(_CLUSTER, "")), found)

@@ -1,10 +1,9 @@
-"""The last error in the log of a service: one line, bounded, without secrets. Pure.
+"""Which replicas lead, and the last error in the log of one: one line, bounded, without secrets. Pure.
 
 Services write JSON lines with ``time``, ``level``, ``message``, and often ``error`` (`sunk_runtime.logging`).
 What a line says may hold texts that users wrote.
 """
 
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -13,6 +12,7 @@ import msgspec
 from sunk_ctl.redaction import Redactor
 from sunk_events.base import Moment
 from sunk_events.view import Status
+from sunk_kube.resources import is_name
 
 ERROR_CHARS: Final = 300
 LINE_CHARS: Final = 64 * 1024
@@ -20,13 +20,22 @@ LINE_CHARS: Final = 64 * 1024
 _LEVELS: Final = frozenset({"error", "critical"})
 
 
-class LastError(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest error that a service has logged, as far as its Pods still have it."""
+class Leader(msgspec.Struct, frozen=True, kw_only=True):
+    """The replica of a service that leads."""
 
     service: str
-    """The label ``app.kubernetes.io/name`` of its Pods."""
+    pod: str
+    """Its Pod's name; sunk-view does not say in which namespace."""
     cluster: str = ""
-    """Its Slurm cluster; empty: it serves all of them."""
+    """Its Slurm cluster; empty: it serves several."""
+
+
+class LastError(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest error in the log of a leader's Pod."""
+
+    service: str
+    cluster: str = ""
+    """Its Slurm cluster; empty: it serves several."""
     pod: str
     """``namespace/name``."""
     at: Moment
@@ -70,9 +79,18 @@ def last_error(text: str) -> tuple[datetime, str] | None:
     return None
 
 
-def newest(errors: Iterable[LastError]) -> tuple[LastError, ...]:
-    """Return the newest of each service, in the order of their names."""
-    found: dict[tuple[str, str], LastError] = {}
-    for one in sorted(errors, key=lambda one: one.at):
-        found[one.cluster, one.service] = one
-    return tuple(found[key] for key in sorted(found))
+def leaders(found: Status) -> tuple[Leader, ...]:
+    """Return the replicas that lead, each once: the nodeset-controller serves several Slurm clusters.
+
+    A replica is named ``SERVICE-POD-PID`` (`sunk_runtime.lifecycle.identity`).
+    """
+    clusters: dict[tuple[str, str], list[str]] = {}
+    for one in found.clusters:
+        for row in one.services:
+            pod = row.leader.removeprefix(f"{row.service}-").rpartition("-")[0]
+            if is_name(pod):
+                clusters.setdefault((row.service, pod), []).append(one.cluster)
+    return tuple(
+        Leader(service=service, pod=pod, cluster=served[0] if len(served) == 1 else "")
+        for (service, pod), served in sorted(clusters.items())
+    )

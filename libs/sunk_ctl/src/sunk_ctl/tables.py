@@ -105,7 +105,8 @@ def _last_errors(found: LastErrors, now: datetime) -> list[RenderableType]:
     lines: list[RenderableType] = []
     if found.found:
         cells = (
-            (one.service, one.cluster or "all", one.pod, since(one.at, now), one.error) for one in found.found
+            (one.service, one.cluster or "several", one.pod, since(one.at, now), one.error)
+            for one in found.found
         )
         lines.append(_table(("SERVICE", "CLUSTER", "POD", "AGO", "LAST ERROR"), cells))
     lines += [_line(f"last errors are not known: {why}", _WAITS) for why in found.unknown[:_UNKNOWN_MAX]]

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from sunk_ctl.cluster import opened
-from sunk_ctl.last_errors import LastErrors
+from sunk_ctl.last_errors import LastErrors, Leader
 from sunk_ctl.main import app
 from sunk_ctl.reading_errors import read_errors
 from sunk_lab.config import from_environment
@@ -226,21 +226,27 @@ def test_what_the_user_may_not_read_is_left_out_and_named(lab: KubeLab, tmp_path
 
 
 def test_the_last_error_of_a_service_is_read_with_the_users_rights(lab: KubeLab, tmp_path: Path) -> None:
-    admin = anyio.run(last_errors, lab.kubeconfig)
-    other = anyio.run(last_errors, kubeconfig(lab, tmp_path))
+    labels = ",".join(f"{name}={value}" for name, value in LABELS.items())
+    listed = ("get", "pods", "-l", labels, "-o", "jsonpath={.items[*].metadata.name}")
+    names = lab.kubectl("-n", NAMESPACE, *listed).split()
+    pod = next(name for name in names if name.startswith("syncer-"))
+    gone = Leader(service="metrics-exporter", pod="gone")
+
+    admin = anyio.run(last_errors, lab.kubeconfig, (Leader(service="syncer", pod=pod, cluster="lab"), gone))
+    other = anyio.run(last_errors, kubeconfig(lab, tmp_path), (gone,))
 
     (found,) = admin.found
-    assert (found.service, found.error) == ("sunk-syncer", "call: token=[redacted]")
-    assert found.pod.startswith(f"{NAMESPACE}/syncer-")
+    assert (found.service, found.cluster, found.pod) == ("syncer", "lab", f"{NAMESPACE}/{pod}")
+    assert found.error == "call: token=[redacted]"
     assert admin.unknown == ()
     assert other.found == ()
     (why,) = other.unknown
-    assert "Pods of all namespaces: pods is forbidden" in why
+    assert 'Pod gone: pods "gone" is forbidden' in why
 
 
-async def last_errors(config: Path) -> LastErrors:
+async def last_errors(config: Path, wanted: tuple[Leader, ...]) -> LastErrors:
     async with opened("", config) as cluster:
-        return await read_errors(cluster)
+        return await read_errors(cluster, wanted)
 
 
 def test_a_file_that_is_there_is_not_replaced(lab: KubeLab, tmp_path: Path) -> None:
