@@ -18,6 +18,7 @@ from sunk_ctl.last_errors import (
     StatusReport,
     last_error,
     leaders,
+    without_leader,
 )
 from sunk_events.view import ClusterStatus, ServiceRow, Status
 
@@ -80,6 +81,7 @@ def test_the_pods_of_the_leaders_are_named_each_once() -> None:
     red = cluster("red", controller | {"syncer": "syncer-slurm-syncer-6d5f-b-17"})
     blue = cluster("blue", controller | {"syncer": "", "pod-scheduler": "pod-scheduler-../x?y=z-1"})
 
+    assert without_leader(Status(clusters=(red, blue))) == ("syncer of blue",)
     assert leaders(Status(clusters=(red, blue))) == (
         Leader(service="nodeset-controller", pod="sunk-nodeset-controller-7d-x"),
         Leader(service="syncer", pod="slurm-syncer-6d5f-b", cluster="red"),

@@ -94,3 +94,9 @@ def leaders(found: Status) -> tuple[Leader, ...]:
         Leader(service=service, pod=pod, cluster=served[0] if len(served) == 1 else "")
         for (service, pod), served in sorted(clusters.items())
     )
+
+
+def without_leader(found: Status) -> tuple[str, ...]:
+    """Return the services that no replica leads, each with its Slurm cluster."""
+    rows = ((one.cluster, row) for one in found.clusters for row in one.services)
+    return tuple(f"{row.service} of {cluster}" for cluster, row in rows if not row.leader)

@@ -1,8 +1,8 @@
 """The last errors of the services that lead, from the logs of their Pods, with the user's own rights.
 
 sunk-view reads no logs, and says which replica leads. What must stay true: a log that may not be read, or is
-not read in time, is named, and costs nothing but its own line; a Pod that only looks like one of a service
-hides no error, and costs a few calls at most.
+not read in time, is named, and costs nothing but its own line. Other Pods of a leader's name are shown with
+their namespaces, and named where there are too many of them; all of it ends in time.
 """
 
 from typing import Final
@@ -13,7 +13,15 @@ from sunk_ctl import bundle
 from sunk_ctl.bundle import Json, part
 from sunk_ctl.cluster import Cluster
 from sunk_ctl.collecting import log_of
-from sunk_ctl.last_errors import LastError, LastErrors, Leader, StatusReport, last_error, leaders
+from sunk_ctl.last_errors import (
+    LastError,
+    LastErrors,
+    Leader,
+    StatusReport,
+    last_error,
+    leaders,
+    without_leader,
+)
 from sunk_ctl.listing import OF_CHARTS, answer_of
 from sunk_ctl.refusals import of_kubernetes
 from sunk_events.view import Status
@@ -22,6 +30,10 @@ from sunk_runtime.errors import SunkError
 
 _LOG_S: Final = 5.0
 _AT_ONCE: Final = 8
+ALL_S: Final = 10.0
+"""So long the rest of the screen waits at most."""
+LOGS_MAX: Final = 4
+"""Of one Pod."""
 NAMESAKES: Final = 4
 """So many Pods of one name, in several namespaces, are looked at: only one of them is of the service."""
 
@@ -29,7 +41,9 @@ NAMESAKES: Final = 4
 async def status_with_errors(cluster: Cluster) -> StatusReport:
     """Return what sunk-view shows of all clusters, and the last errors. Raises `NoAnswerError`."""
     found = await cluster.get(Status, "/status")
-    last_errors = await read_errors(cluster, leaders(found))
+    read = await read_errors(cluster, leaders(found))
+    missing = (f"{service}: no replica leads, see the logs of its Pods" for service in without_leader(found))
+    last_errors = LastErrors(found=read.found, unknown=(*missing, *read.unknown))
     return StatusReport(clusters=found.clusters, problems=found.problems, last_errors=last_errors)
 
 
@@ -37,23 +51,31 @@ async def read_errors(cluster: Cluster, wanted: tuple[Leader, ...]) -> LastError
     """Return the last error of each of *wanted*, as far as its log has one and may be read."""
     found: list[LastError] = []
     unknown: list[str] = []
+    pending = {leader.pod for leader in wanted}
     limit = anyio.CapacityLimiter(_AT_ONCE)
 
     async def look(leader: Leader) -> None:
         query = {**OF_CHARTS, "fieldSelector": f"metadata.name={leader.pod}", "limit": str(NAMESAKES)}
         async with limit:
             try:
-                pods = bundle.parts(await answer_of(cluster, PODS.path(), query), "items")
+                answer = await answer_of(cluster, PODS.path(), query)
             except SunkError as error:
                 unknown.append(f"Pod {leader.pod}: {of_kubernetes(error, '')}")
+                pending.discard(leader.pod)
                 return
+            pods = list(bundle.parts(answer, "items"))
+            if not pods:
+                unknown.append(f"Pod {leader.pod}: it is not there")
+            if part(answer, "metadata").get("continue"):
+                unknown.append(f"Pod {leader.pod}: more than {NAMESAKES} namespaces have a Pod of that name")
             for pod in pods:
                 await read(leader, pod)
+            pending.discard(leader.pod)
 
     async def read(leader: Leader, pod: Json) -> None:
         name = f"{part(pod, 'metadata').get('namespace')}/{leader.pod}"
         # That of a container which ended is read only where the present one has logged no error yet.
-        for logs in sorted(bundle.logs(pod), key=lambda logs: logs.is_previous):
+        for logs in sorted(bundle.logs(pod), key=lambda logs: logs.is_previous)[:LOGS_MAX]:
             try:
                 text = await log_of(cluster, logs, timeout_s=_LOG_S)
             except SunkError as error:
@@ -65,8 +87,10 @@ async def read_errors(cluster: Cluster, wanted: tuple[Leader, ...]) -> LastError
                 found.append(one)
                 return
 
-    async with anyio.create_task_group() as tasks:
-        for leader in wanted:
-            tasks.start_soon(look, leader)
+    with anyio.move_on_after(ALL_S):
+        async with anyio.create_task_group() as tasks:
+            for leader in wanted:
+                tasks.start_soon(look, leader)
+    unknown += [f"Pod {pod}: no answer within {ALL_S:g} s" for pod in sorted(pending)]
     in_order = sorted(found, key=lambda one: (one.cluster, one.service, one.pod))
     return LastErrors(found=tuple(in_order), unknown=tuple(sorted(unknown)))

@@ -97,7 +97,7 @@ def _services(rows: Iterable[ServiceRow], now: datetime) -> Table:
 
 
 def status_with_errors(found: StatusReport, now: datetime) -> list[RenderableType]:
-    """Return the clusters, and below them the newest error in the logs of each service."""
+    """Return the clusters, and below them the newest error in the log of each leader."""
     return [*status(found, now), *_last_errors(found.last_errors, now)]
 
 

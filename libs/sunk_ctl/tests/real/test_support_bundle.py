@@ -238,7 +238,7 @@ def test_the_last_error_of_a_service_is_read_with_the_users_rights(lab: KubeLab,
     (found,) = admin.found
     assert (found.service, found.cluster, found.pod) == ("syncer", "lab", f"{NAMESPACE}/{pod}")
     assert found.error == "call: token=[redacted]"
-    assert admin.unknown == ()
+    assert admin.unknown == ("Pod gone: it is not there",)
     assert other.found == ()
     (why,) = other.unknown
     assert 'Pod gone: pods "gone" is forbidden' in why

@@ -130,8 +130,8 @@ class KubeViews:
             return (pod.key,) if pod is not None else ()
 
         def of_nodeset(before: NodeSet | None, after: NodeSet | None) -> Iterable[str]:
-            if before is None or after is None or before.spec.features == after.spec.features:
-                return ()
+            if after is None or (before is not None and before.spec.features == after.spec.features):
+                return ()  # One that came may have replaced another of its name: its Pods show the former's.
             return (pod.key for pod in self.pods_of.of(after.key))
 
         self.nodes.follow(changes, of_node)

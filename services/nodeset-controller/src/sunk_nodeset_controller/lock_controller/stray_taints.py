@@ -92,12 +92,15 @@ def _marks(lock: NodeLock) -> tuple[bool, bool, bool]:
 
 
 def lock_changes(nodes: Reflector[Node], taint: LockTaint) -> Changes:
-    """Return the names of Nodes on which the marks of a lock change, whatever writes them."""
+    """Return the names of Nodes on which the marks of a lock change, whatever writes them.
+
+    A Node that came is named too: it may have replaced a locked one of its name, and have no marks.
+    """
     changes = Changes(())
 
     def of_node(before: Node | None, after: Node | None) -> Iterable[str]:
         was, found = (_marks(read(one, taint) if one is not None else OPEN) for one in (before, after))
-        return (after.metadata.name,) if after is not None and was != found else ()
+        return (after.metadata.name,) if after is not None and (before is None or was != found) else ()
 
     nodes.follow(changes, of_node)
     return changes
