@@ -69,23 +69,8 @@ async def read_errors(cluster: Cluster, wanted: tuple[Leader, ...]) -> LastError
             if part(answer, "metadata").get("continue"):
                 unknown.append(f"Pod {leader.pod}: more than {NAMESAKES} namespaces have a Pod of that name")
             for pod in pods:
-                await read(leader, pod)
+                await _read(cluster, leader, pod, found, unknown)
             pending.discard(leader.pod)
-
-    async def read(leader: Leader, pod: Json) -> None:
-        name = f"{part(pod, 'metadata').get('namespace')}/{leader.pod}"
-        # That of a container which ended is read only where the present one has logged no error yet.
-        for logs in sorted(bundle.logs(pod), key=lambda logs: logs.is_previous)[:LOGS_MAX]:
-            try:
-                text = await log_of(cluster, logs, timeout_s=_LOG_S)
-            except SunkError as error:
-                unknown.append(f"the log of {name}: {of_kubernetes(error, '')}")
-                return
-            if (last := last_error(text)) is not None:
-                at, words = last
-                one = LastError(service=leader.service, cluster=leader.cluster, pod=name, at=at, error=words)
-                found.append(one)
-                return
 
     with anyio.move_on_after(ALL_S):
         async with anyio.create_task_group() as tasks:
@@ -94,3 +79,23 @@ async def read_errors(cluster: Cluster, wanted: tuple[Leader, ...]) -> LastError
     unknown += [f"Pod {pod}: no answer within {ALL_S:g} s" for pod in sorted(pending)]
     in_order = sorted(found, key=lambda one: (one.cluster, one.service, one.pod))
     return LastErrors(found=tuple(in_order), unknown=tuple(sorted(unknown)))
+
+
+async def _read(
+    cluster: Cluster, leader: Leader, pod: Json, found: list[LastError], unknown: list[str]
+) -> None:
+    """Add the last error of one Pod to *found*, or why it is not known to *unknown*."""
+    name = f"{part(pod, 'metadata').get('namespace')}/{leader.pod}"
+    # That of a container which ended is read only where the present one has logged no error yet.
+    for logs in sorted(bundle.logs(pod), key=lambda logs: logs.is_previous)[:LOGS_MAX]:
+        try:
+            text = await log_of(cluster, logs, timeout_s=_LOG_S)
+        except SunkError as error:
+            unknown.append(f"the log of {name}: {of_kubernetes(error, '')}")
+            return
+        if (last := last_error(text)) is not None:
+            at, words = last
+            found.append(
+                LastError(service=leader.service, cluster=leader.cluster, pod=name, at=at, error=words)
+            )
+            return
