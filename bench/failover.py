@@ -17,6 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -139,8 +140,13 @@ async def slurmrestd(stage: Stage) -> Shot:
 
 async def slurmctld(stage: Stage) -> Shot:
     """Kill the slurmctld that leads, once it has stored jobs: it does so some seconds after they came."""
-    file = stage.slurm.state / "job_state"
-    await until(lambda: file.exists() and JOB.name.encode() in file.read_bytes(), within_s=WITHIN_S)
+
+    def has_stored_jobs() -> bool:
+        with suppress(FileNotFoundError):  # It is replaced by a new one, and is away for a moment.
+            return JOB.name.encode() in (stage.slurm.state / "job_state").read_bytes()
+        return False
+
+    await until(has_stored_jobs, within_s=WITHIN_S)
     return partial(stage.slurm.kill_daemon, "slurmctld")
 
 

@@ -26,7 +26,8 @@ T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def line(level: str = "error", message: str = "node not changed", **more: object) -> str:
-    return json.dumps({"time": T0.isoformat(), "level": level, "message": message, **more})
+    written = json.dumps({"time": T0.isoformat(), "level": level, "message": message, **more})
+    return f"2026-01-01T00:00:01.5Z {written}"
 
 
 @pytest.mark.parametrize(
@@ -36,13 +37,15 @@ def line(level: str = "error", message: str = "node not changed", **more: object
         pytest.param([line("critical", "stopped")], "stopped", id="the end of the process"),
         pytest.param([line(message="first"), line(message="last")], "last", id="the last of two"),
         pytest.param([line(), line("warning", "late"), line("info", "on")], "node not changed", id="before"),
-        pytest.param([f"2026-01-01T00:00:01.5Z {line()}"], "node not changed", id="with Kubernetes' time"),
+        pytest.param([line().replace("Z {", "Z GET /{")], None, id="behind another program's words"),
         pytest.param([line(error="a\nb")], "node not changed: a b", id="of several lines"),
-        pytest.param(["Traceback (most recent call last):", "{", "{}"], None, id="no line of ours"),
+        pytest.param(
+            ["T Traceback (most recent call last):", "T {", "T {}", "{}"], None, id="no line of ours"
+        ),
         pytest.param([line("warning", "late")], None, id="no error"),
         pytest.param([line(message="x" * LINE_CHARS)], None, id="a line without end"),
-        pytest.param(['{"level": "error", "message": "no time"}'], None, id="without a time"),
-        pytest.param(['{"error":' + "[" * 50_000], None, id="nested"),
+        pytest.param(['T {"level": "error", "message": "no time"}'], None, id="without a time"),
+        pytest.param(['T {"error":' + "[" * 50_000], None, id="nested"),
     ],
 )
 def test_the_last_error_is_the_newest_line_of_that_level(log: list[str], expected: str | None) -> None:

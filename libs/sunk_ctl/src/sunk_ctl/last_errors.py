@@ -64,13 +64,17 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 def last_error(text: str) -> tuple[datetime, str] | None:
-    """Return when a service has logged its last error, and which; None: there is none in *text*."""
-    for whole in reversed(text.splitlines()):
-        start = whole.find("{")  # Behind the time that Kubernetes puts in front of a line.
-        if start < 0 or len(whole) > LINE_CHARS:
+    """Return when a service has logged its last error, and which; None: there is none in *text*.
+
+    Args:
+        text: The log, each line behind the time at which Kubernetes took it, and a space.
+    """
+    for whole in reversed(text.split("\n")):
+        written = whole.partition(" ")[2]
+        if not written.startswith("{") or len(written) > LINE_CHARS:
             continue
         try:
-            line = msgspec.json.decode(whole[start:], type=_Line)
+            line = msgspec.json.decode(written, type=_Line)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             continue
         if line.level in _LEVELS:

@@ -5,6 +5,7 @@ not read in time, is named, and costs nothing but its own line. Other Pods of a 
 their namespaces, and named where there are too many of them; all of it ends in time.
 """
 
+from datetime import datetime
 from typing import Final
 
 import anyio
@@ -33,7 +34,7 @@ _AT_ONCE: Final = 8
 ALL_S: Final = 10.0
 """So long the rest of the screen waits at most."""
 LOGS_MAX: Final = 4
-"""Of one Pod."""
+"""Of one Pod: of its containers, and of those that ended before them."""
 NAMESAKES: Final = 4
 """So many Pods of one name, in several namespaces, are looked at: only one of them is of the service."""
 
@@ -84,9 +85,9 @@ async def read_errors(cluster: Cluster, wanted: tuple[Leader, ...]) -> LastError
 async def _read(
     cluster: Cluster, leader: Leader, pod: Json, found: list[LastError], unknown: list[str]
 ) -> None:
-    """Add the last error of one Pod to *found*, or why it is not known to *unknown*."""
+    """Add the newest error of one Pod to *found*, or why it is not known to *unknown*."""
     name = f"{part(pod, 'metadata').get('namespace')}/{leader.pod}"
-    # That of a container which ended is read only where the present one has logged no error yet.
+    errors: list[tuple[datetime, str]] = []
     for logs in sorted(bundle.logs(pod), key=lambda logs: logs.is_previous)[:LOGS_MAX]:
         try:
             text = await log_of(cluster, logs, timeout_s=_LOG_S)
@@ -94,8 +95,7 @@ async def _read(
             unknown.append(f"the log of {name}: {of_kubernetes(error, '')}")
             return
         if (last := last_error(text)) is not None:
-            at, words = last
-            found.append(
-                LastError(service=leader.service, cluster=leader.cluster, pod=name, at=at, error=words)
-            )
-            return
+            errors.append(last)
+    if errors:
+        at, words = max(errors)
+        found.append(LastError(service=leader.service, cluster=leader.cluster, pod=name, at=at, error=words))
